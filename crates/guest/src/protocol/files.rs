@@ -1,0 +1,102 @@
+//! Messages about files. Paths are absolute inside the sandbox and resolved there, by the agent.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Last part of the path, with bytes that are not UTF-8 replaced.
+    pub name: String,
+    pub path: String,
+    pub kind: FileKind,
+    pub size: u64,
+    /// Permission bits, with setuid, setgid and sticky.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Names inside, where known.
+    pub user: Option<String>,
+    pub group: Option<String>,
+    pub modified_ms: i64,
+    /// Where a symbolic link points.
+    pub target: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileKind {
+    File,
+    Directory,
+    Symlink,
+    Other,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListFiles {
+    pub path: String,
+    /// 1 = the directory's own entries.
+    pub depth: u32,
+    /// More than this is refused with `too-many`.
+    pub entries_max: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReadFile {
+    pub path: String,
+    pub offset: u64,
+    /// To the end when absent.
+    pub length: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WriteFile {
+    pub path: String,
+    /// Permission bits; an existing file's own, else 0644, when absent.
+    pub mode: Option<u32>,
+    /// Owner; an existing file's own, else root, when absent.
+    pub user: Option<String>,
+    /// Make missing parent directories.
+    pub parents: bool,
+    /// Write at this offset of the existing file instead of replacing it atomically.
+    pub offset: Option<u64>,
+    /// fsync before answering.
+    pub sync: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TarOut {
+    pub path: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TarIn {
+    /// An existing directory, or one to make.
+    pub path: String,
+    /// Owner of everything unpacked; the archive's own numbers when absent.
+    pub user: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WatchFiles {
+    pub path: String,
+    pub recursive: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchEvent {
+    pub kind: WatchEventKind,
+    pub path: String,
+    /// For `Renamed`: the old path.
+    pub from: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WatchEventKind {
+    Created,
+    Written,
+    Removed,
+    Renamed,
+    Attributes,
+    /// The kernel dropped events: look again.
+    Overflow,
+}

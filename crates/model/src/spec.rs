@@ -1,0 +1,80 @@
+//! What a sandbox is asked to be: checked, complete, ready to store.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Limits, Name};
+
+/// Everything the user decided about a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    pub image: Name,
+    /// Which runtime driver: `container`, later `microvm`.
+    pub driver: String,
+    pub limits: Limits,
+    pub env: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    pub workdir: Option<String>,
+    /// Who execs run as when they do not say; else the image's user, else root.
+    pub user: Option<String>,
+    pub lifetime: Lifetime,
+    pub services: BTreeMap<Name, ServiceSpec>,
+}
+
+/// How long a sandbox is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Lifetime {
+    /// Kept until deleted, over stops, crashes and reboots.
+    Persistent { expires_ms: Option<u64> },
+    /// Gone, with all it held, as soon as it stops for whatever reason, or at `expires_ms` since the epoch.
+    Ephemeral { expires_ms: Option<u64> },
+}
+
+impl Lifetime {
+    pub fn is_ephemeral(self) -> bool {
+        matches!(self, Self::Ephemeral { .. })
+    }
+
+    pub fn expires_ms(self) -> Option<u64> {
+        match self {
+            Self::Persistent { expires_ms } | Self::Ephemeral { expires_ms } => expires_ms,
+        }
+    }
+}
+
+/// A supervised process, started with its sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceSpec {
+    pub argv: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub workdir: Option<String>,
+    pub user: Option<String>,
+    pub restart: RestartPolicy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartPolicy {
+    /// Whenever it ends.
+    Always,
+    /// When it ends with an error.
+    OnFailure,
+    Never,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an environment variable's name is letters, digits and `_`, not starting with a digit; its value holds no NUL byte")]
+pub struct EnvError;
+
+/// Checks one variable before it can reach an `execve`.
+pub fn check_env_name(name: &str, value: &str) -> Result<(), EnvError> {
+    let shape = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let good = !name.is_empty()
+        && name.len() <= 256
+        && !name.as_bytes()[0].is_ascii_digit()
+        && name.bytes().all(shape)
+        && !value.contains('\0');
+    if good { Ok(()) } else { Err(EnvError) }
+}

@@ -1,0 +1,1 @@
+//! The real driver: namespaces, a veth pair, nft rules.

@@ -1,0 +1,1 @@
+//! A network without a kernel, for simulation.

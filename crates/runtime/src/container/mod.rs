@@ -1,0 +1,1 @@
+//! Namespaces, seccomp and cgroups.

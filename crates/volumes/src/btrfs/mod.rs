@@ -1,0 +1,1 @@
+//! btrfs: subvolumes, snapshots, simple quotas.

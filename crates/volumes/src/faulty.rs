@@ -1,0 +1,1 @@
+//! A driver that fails on demand, for walking every failure.

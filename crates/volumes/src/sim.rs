@@ -1,0 +1,1 @@
+//! Volumes without a file system, for simulation.
