@@ -13,12 +13,15 @@
 //! What is absent: HTTP, names, policy, secrets.
 
 mod address;
+pub mod conformance;
+pub mod faulty;
 pub mod linux;
 pub mod sim;
 
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -32,19 +35,22 @@ pub use address::{GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
 /// leaves at most what `release` removes.
 #[async_trait]
 pub trait Network: fmt::Debug + Send + Sync {
-    /// Gives `id` a network of its own. Called once per start, before the machine boots.
+    /// Gives `id` a network of its own. Called once per start, before the machine boots. A repeat replaces what an
+    /// earlier call made: its caller lost the attachment, so nothing can be plugged into it any more.
     async fn connect(&self, id: &SandboxId) -> Result<Link, NetworkError>;
 
     /// Finds the network of a sandbox that was running before this daemon started; `None` when it is gone.
     async fn adopt(&self, id: &SandboxId) -> Result<Option<Arc<dyn Dial>>, NetworkError>;
 
-    /// Removes all that `connect` made. Of an unknown sandbox: nothing to do.
+    /// Removes all that `connect` made; handles given out for `id` stop dialling. Of an unknown sandbox: nothing to
+    /// do.
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError>;
 
     /// The sandboxes that have something here, for recovery.
     async fn inventory(&self) -> Result<Vec<SandboxId>, NetworkError>;
 
-    /// Ends background work (the pool of ready slots) and gives back what is unused.
+    /// Ends background work (the pool of ready slots) and gives back what is unused. Sandboxes keep their networks,
+    /// and `connect` still works: it makes what it needs on demand.
     async fn shutdown(&self);
 }
 
@@ -75,8 +81,20 @@ pub trait Dial: fmt::Debug + Send + Sync {
 pub enum NetworkError {
     #[error("could not {step} for the network of `{id}`")]
     Step { step: &'static str, id: String, source: io::Error },
-    #[error("`nft` refused the gateway's rules: {message}")]
-    Rules { message: String },
+    #[error("could not {step} `{}`", .run_dir.display())]
+    RunDir { step: &'static str, run_dir: PathBuf, source: io::Error },
     #[error("the network driver was told to fail")]
     Injected,
+}
+
+impl NetworkError {
+    /// What the operator can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Step { step, source, .. } | Self::RunDir { step, source, .. } => {
+                linux::remedy(step, source)
+            }
+            Self::Injected => None,
+        }
+    }
 }

@@ -1,0 +1,143 @@
+//! One thread that makes sockets inside gateway namespaces, for everybody.
+//!
+//! A socket belongs to the namespace it was made in, wherever it is used from. So the thread steps in, makes the
+//! socket, and steps out (some microseconds); connecting and talking is the async runtime's business.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+
+use super::namespace::Traveller;
+use crate::Dial;
+use crate::address::SANDBOX_V4;
+
+/// Requests waiting for the thread. It serves some 50,000 a second, so a full queue means it is stuck; callers then
+/// wait, and give up by [`DIAL_TIMEOUT`].
+const QUEUE_MAX: usize = 256;
+
+/// A sandbox answers in well under a millisecond, with a refusal if nothing listens; one that says nothing for this
+/// long is paused or gone.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The thread, and the way to it. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Dialler {
+    requests: Option<mpsc::Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Request {
+    gateway: Arc<OwnedFd>,
+    reply: oneshot::Sender<io::Result<OwnedFd>>,
+}
+
+impl Dialler {
+    pub(super) fn start() -> io::Result<Self> {
+        let (requests, queue) = mpsc::channel(QUEUE_MAX);
+        let thread = thread::Builder::new().name("burrow-dialler".to_owned()).spawn(move || serve(queue))?;
+        Ok(Self { requests: Some(requests), thread: Some(thread) })
+    }
+
+    /// A TCP socket, not blocking, that lives in `gateway`.
+    async fn socket(&self, gateway: Arc<OwnedFd>) -> io::Result<OwnedFd> {
+        let gone = || io::Error::other("the dialler's thread has ended");
+        let (reply, answer) = oneshot::channel();
+        let requests = self.requests.as_ref().ok_or_else(gone)?;
+        requests.send(Request { gateway, reply }).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+impl Drop for Dialler {
+    fn drop(&mut self) {
+        // Closing the queue ends the thread, which has at most a few sockets left to make.
+        drop(self.requests.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the dialler's thread had panicked");
+        }
+    }
+}
+
+fn serve(mut queue: mpsc::Receiver<Request>) {
+    let traveller = match Traveller::new() {
+        Ok(traveller) => traveller,
+        Err(error) => {
+            // The queue closes with this return, and every dial says so.
+            tracing::error!(%error, "could not find the own network namespace, so no sandbox can be dialled");
+            return;
+        }
+    };
+    while let Some(Request { gateway, reply }) = queue.blocking_recv() {
+        if reply.is_closed() {
+            continue;
+        }
+        let socket = traveller.visit(gateway.as_fd(), || {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?)
+        });
+        // The caller may have given up meanwhile; the socket is closed with the answer it did not take.
+        let _ = reply.send(socket);
+    }
+}
+
+/// A gateway namespace as long as its sandbox has it. Releasing takes it away from every handle at once.
+#[derive(Debug)]
+pub(super) struct Gateway {
+    namespace: Mutex<Option<Arc<OwnedFd>>>,
+}
+
+impl Gateway {
+    pub(super) fn new(namespace: OwnedFd) -> Self {
+        Self { namespace: Mutex::new(Some(Arc::new(namespace))) }
+    }
+
+    /// Ends it: nothing can be dialled through it any more, and it no longer keeps the namespace alive.
+    pub(super) fn close(&self) {
+        self.namespace.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn namespace(&self) -> io::Result<Arc<OwnedFd>> {
+        let namespace = self.namespace.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let released = || io::Error::new(io::ErrorKind::NotConnected, "the sandbox's network was released");
+        namespace.ok_or_else(released)
+    }
+}
+
+/// Dials one sandbox.
+#[derive(Debug)]
+pub(super) struct GatewayDial {
+    pub(super) dialler: Arc<Dialler>,
+    pub(super) gateway: Arc<Gateway>,
+}
+
+impl GatewayDial {
+    async fn connect(&self, port: u16) -> io::Result<TcpStream> {
+        let socket = self.dialler.socket(self.gateway.namespace()?).await?;
+        let socket = TcpSocket::from_std_stream(socket.into());
+        // Requests to a guest are small and waited for: holding one back to fill a packet only adds delay.
+        socket.set_nodelay(true)?;
+        // A stream may be silent for days. Without a sign of life now and then, the packet filter would forget the
+        // connection, and then take the guest's next word for one that nobody asked for.
+        socket.set_keepalive(true)?;
+        socket.connect(SocketAddr::from((SANDBOX_V4, port))).await
+    }
+}
+
+#[async_trait]
+impl Dial for GatewayDial {
+    async fn dial(&self, port: u16) -> io::Result<TcpStream> {
+        match tokio::time::timeout(DIAL_TIMEOUT, self.connect(port)).await {
+            Ok(outcome) => outcome,
+            Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "the sandbox did not answer")),
+        }
+    }
+}

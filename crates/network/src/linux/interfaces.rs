@@ -1,0 +1,218 @@
+//! The messages that give two namespaces their interfaces, addresses, neighbours and routes.
+//!
+//! Both ends get fixed hardware addresses and permanent entries for each other, so nothing is ever asked on the wire
+//! before the first packet, and a machine that was restored meets the neighbour it remembers. Neither end makes
+//! link-local addresses: those would only cost timers and chatter.
+
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::netlink::{Batch, CREATE};
+use crate::address::{GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
+
+/// The gateway's end of the pair; the rules name it.
+pub(super) const GATEWAY_INTERFACE: &str = "gw0";
+const SANDBOX_INTERFACE: &str = "eth0";
+
+/// Locally administered addresses, the same for every sandbox, since every pair has its own pair of namespaces.
+const GATEWAY_HARDWARE: [u8; 6] = [0x02, 0x88, 0, 0, 0, 1];
+const SANDBOX_HARDWARE: [u8; 6] = [0x02, 0x88, 0, 0, 0, 2];
+
+/// The loopback interface is always the first.
+const LOOPBACK: u32 = 1;
+/// The index of either end, chosen by us so that one batch can name the pair it makes. Far above the fallback tunnels
+/// that some modules put into every new namespace.
+const PAIR: u32 = 100;
+
+/// A /30 and a /126 hold exactly two machines.
+const PREFIX_V4: u8 = 30;
+const PREFIX_V6: u8 = 126;
+
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+// From <linux/rtnetlink.h>, <linux/if_link.h>, <linux/if_addr.h>, <linux/neighbour.h> and <linux/veth.h>.
+const RTM_NEWLINK: u16 = 16;
+const RTM_NEWADDR: u16 = 20;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_NEWNEIGH: u16 = 28;
+const IFF_UP: u32 = 1;
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+const IFLA_NET_NS_FD: u16 = 28;
+const VETH_INFO_PEER: u16 = 1;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_F_NODAD: u8 = 2;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NUD_PERMANENT: u16 = 0x80;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RT_TABLE_MAIN: u8 = 254;
+const RTPROT_STATIC: u8 = 4;
+const RTN_UNICAST: u8 = 1;
+
+/// Whether this kernel speaks IPv6 at all: it can be switched off at boot, and sandboxes then have IPv4 only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Families {
+    V4Only,
+    Both,
+}
+
+impl Families {
+    pub(super) fn of_this_kernel() -> Self {
+        if std::path::Path::new("/proc/sys/net/ipv6").exists() { Self::Both } else { Self::V4Only }
+    }
+
+    fn keep(self, address: IpAddr) -> bool {
+        self == Self::Both || address.is_ipv4()
+    }
+}
+
+/// For the gateway namespace: makes the pair, puts its other end into `sandbox`, and dresses this end.
+pub(super) fn gateway(families: Families, sandbox: BorrowedFd<'_>) -> Batch {
+    let mut batch = Batch::default();
+    make_pair(&mut batch, sandbox);
+    bring_up(&mut batch, families);
+    for (own, other) in ends().filter(|(own, _)| families.keep(*own)) {
+        add_address(&mut batch, own);
+        add_neighbour(&mut batch, other, SANDBOX_HARDWARE);
+    }
+    batch
+}
+
+/// For the sandbox's namespace, once the pair is there: dresses the other end, and sends all else to the gateway.
+pub(super) fn sandbox(families: Families) -> Batch {
+    let mut batch = Batch::default();
+    bring_up(&mut batch, families);
+    for (gateway, own) in ends().filter(|(gateway, _)| families.keep(*gateway)) {
+        add_address(&mut batch, own);
+        add_neighbour(&mut batch, gateway, GATEWAY_HARDWARE);
+        add_default_route(&mut batch, gateway);
+    }
+    batch
+}
+
+/// The gateway's and the sandbox's address, per family.
+fn ends() -> impl Iterator<Item = (IpAddr, IpAddr)> {
+    [(GATEWAY_V4.into(), SANDBOX_V4.into()), (GATEWAY_V6.into(), SANDBOX_V6.into())].into_iter()
+}
+
+fn make_pair(batch: &mut Batch, sandbox: BorrowedFd<'_>) {
+    let header = link_header(PAIR, 0);
+    batch.add("make the veth pair", RTM_NEWLINK, CREATE, &header, |link| {
+        link.put_text(IFLA_IFNAME, GATEWAY_INTERFACE);
+        link.put(IFLA_ADDRESS, &GATEWAY_HARDWARE);
+        link.nest(IFLA_LINKINFO, |info| {
+            info.put_text(IFLA_INFO_KIND, "veth");
+            info.nest(IFLA_INFO_DATA, |data| {
+                data.nest_with_header(VETH_INFO_PEER, &header, |peer| {
+                    peer.put_text(IFLA_IFNAME, SANDBOX_INTERFACE);
+                    peer.put(IFLA_ADDRESS, &SANDBOX_HARDWARE);
+                    peer.put(IFLA_NET_NS_FD, &sandbox.as_raw_fd().to_ne_bytes());
+                });
+            });
+        });
+    });
+}
+
+fn bring_up(batch: &mut Batch, families: Families) {
+    // Link-local addresses are made when the interface comes up, so this has to be said before.
+    if families == Families::Both {
+        batch.add("refuse link-local addresses", RTM_NEWLINK, 0, &link_header(PAIR, 0), |link| {
+            link.nest(IFLA_AF_SPEC, |spec| {
+                spec.nest(AF_INET6.into(), |inet6| {
+                    inet6.put(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE])
+                });
+            });
+        });
+    }
+    for index in [LOOPBACK, PAIR] {
+        batch.add("bring up an interface", RTM_NEWLINK, 0, &link_header(index, IFF_UP), |_| ());
+    }
+}
+
+fn add_address(batch: &mut Batch, address: IpAddr) {
+    let (family, prefix) = if address.is_ipv4() { (AF_INET, PREFIX_V4) } else { (AF_INET6, PREFIX_V6) };
+    // With duplicate detection on, an IPv6 address could not be used for its first second.
+    let mut header = vec![family, prefix, IFA_F_NODAD, 0];
+    header.extend(PAIR.to_ne_bytes());
+    batch.add("add an address", RTM_NEWADDR, CREATE, &header, |attributes| {
+        attributes.put(IFA_LOCAL, &octets(address));
+        attributes.put(IFA_ADDRESS, &octets(address));
+    });
+}
+
+fn add_neighbour(batch: &mut Batch, address: IpAddr, hardware: [u8; 6]) {
+    let mut header = vec![family_of(address), 0, 0, 0];
+    header.extend(PAIR.to_ne_bytes());
+    header.extend(NUD_PERMANENT.to_ne_bytes());
+    header.extend([0, 0]);
+    batch.add("add a neighbour", RTM_NEWNEIGH, CREATE, &header, |attributes| {
+        attributes.put(NDA_DST, &octets(address));
+        attributes.put(NDA_LLADDR, &hardware);
+    });
+}
+
+fn add_default_route(batch: &mut Batch, gateway: IpAddr) {
+    let mut header = vec![family_of(gateway), 0, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST];
+    header.extend([0; 4]);
+    batch.add("add a default route", RTM_NEWROUTE, CREATE, &header, |attributes| {
+        attributes.put(RTA_GATEWAY, &octets(gateway));
+        attributes.put(RTA_OIF, &PAIR.to_ne_bytes());
+    });
+}
+
+/// `struct ifinfomsg`: the link numbered `index`, with `flags` switched on.
+fn link_header(index: u32, flags: u32) -> Vec<u8> {
+    let mut header = vec![0; 4];
+    header.extend(index.to_ne_bytes());
+    header.extend(flags.to_ne_bytes());
+    header.extend(flags.to_ne_bytes());
+    header
+}
+
+fn family_of(address: IpAddr) -> u8 {
+    if address.is_ipv4() { AF_INET } else { AF_INET6 }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_ipv6_is_told_nothing_about_it() {
+        let any = File::open("/proc/self/ns/net").unwrap();
+        for (both, v4_only) in [
+            (gateway(Families::Both, any.as_fd()), gateway(Families::V4Only, any.as_fd())),
+            (sandbox(Families::Both), sandbox(Families::V4Only)),
+        ] {
+            let mentions = |batch: &Batch, address: IpAddr| {
+                let octets = octets(address);
+                batch.bytes().windows(octets.len()).any(|window| window == octets)
+            };
+            for (gateway, sandbox) in ends() {
+                assert!(mentions(&both, gateway) && mentions(&both, sandbox));
+                assert_eq!(mentions(&v4_only, gateway), gateway.is_ipv4());
+                assert_eq!(mentions(&v4_only, sandbox), sandbox.is_ipv4());
+            }
+        }
+    }
+}

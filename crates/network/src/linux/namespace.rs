@@ -1,0 +1,240 @@
+//! Making namespaces, and stepping into them without staying.
+//!
+//! A user namespace can only be made by a new process: a thread of a process with others may not leave its own. The
+//! process made here shares this one's address space, as `vfork` does, so its cost does not grow with the daemon's
+//! RAM; it does nothing but wait until its namespaces have been opened.
+//!
+//! A network namespace can be entered by a single thread. [`Traveller`] is how: it cannot leave its thread, and it is
+//! back home after every visit. A thread that stayed would pin the namespace it is in, and would make whatever it does
+//! next happen there.
+#![expect(unsafe_code, reason = "clone, unshare and the signal mask have no safe wrapper")]
+
+use std::ffi::c_void;
+use std::fs::{self, File};
+use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use super::netlink::SlotError;
+
+/// Root inside is this uid outside, and the gid alike; every sandbox is mapped the same, so that images can be shared
+/// between them.
+pub const UID_BASE: u32 = 100_000;
+/// How many uids and gids exist inside, from 0 on.
+pub const UID_COUNT: u32 = 65_536;
+
+/// Twice the pages the one function on it could touch, with room for a signal frame that never comes.
+const STACK_BYTES: usize = 32 * 1024;
+
+/// A user namespace, and a network namespace that belongs to it.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) user: OwnedFd,
+    pub(super) net: OwnedFd,
+}
+
+/// Makes both namespaces. Nothing runs in them, and they are gone when the descriptors are closed.
+pub(super) fn make_pair() -> Result<Pair, SlotError> {
+    let at = |step| move |source| SlotError { step, source };
+    let child = Child::start().map_err(at("make a user and a network namespace"))?;
+    // Written from outside by root, so `setgroups` stays allowed inside and `sudo` and package managers work.
+    let map = format!("0 {UID_BASE} {UID_COUNT}");
+    let file = |name: &str| format!("/proc/{}/{name}", child.pid);
+    fs::write(file("uid_map"), &map).map_err(at("map the uids of a user namespace"))?;
+    fs::write(file("gid_map"), &map).map_err(at("map the gids of a user namespace"))?;
+    let open = |name: &str| File::open(file(name)).map(OwnedFd::from).map_err(at("open the namespaces"));
+    Ok(Pair { user: open("ns/user")?, net: open("ns/net")? })
+}
+
+/// A process in a new user and a new network namespace. It ends when this is dropped, or when our process dies.
+struct Child {
+    pid: libc::pid_t,
+    /// Writing to it, or its end, lets the child go.
+    wait_end: OwnedFd,
+    /// The child runs on it, so it must outlive the child.
+    _stack: Vec<MaybeUninit<u8>>,
+    /// The child reads this, so it must outlive the child too, at an address that stays.
+    _ends: Box<Ends>,
+}
+
+/// What the child is told: it owns a copy of every descriptor, and must close the one whose end it waits for.
+struct Ends {
+    read: i32,
+    write: i32,
+}
+
+impl Child {
+    fn start() -> io::Result<Self> {
+        let (read_end, wait_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let ends = Box::new(Ends { read: read_end.as_raw_fd(), write: wait_end.as_raw_fd() });
+        let mut stack = vec![MaybeUninit::<u8>::uninit(); STACK_BYTES];
+        let top = stack.as_mut_ptr_range().end;
+        // The ABI wants the stack aligned to 16 bytes.
+        let top = top.wrapping_sub(top.addr() % 16);
+        // No signal to the parent at its end: the daemon's other children are not confused with it.
+        let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::CLONE_NEWNET;
+        let argument = ptr::from_ref::<Ends>(&ends).cast_mut().cast::<c_void>();
+        let pid = with_signals_blocked(|| {
+            // SAFETY: `hold` is given a stack of its own and an argument, both of which `Child` keeps until `Drop` has
+            // seen the process end. It shares our memory, so it may not touch any of it: it makes raw system calls
+            // only. Its signals are blocked, hence no handler of ours ever runs in it.
+            match unsafe { libc::clone(hold, top.cast(), flags, argument) } {
+                -1 => Err(io::Error::last_os_error()),
+                pid => Ok(pid),
+            }
+        })?;
+        Ok(Self { pid, wait_end, _stack: stack, _ends: ends })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // A byte rather than the pipe's end: a sibling made at the same moment may hold a copy of it.
+        if let Err(error) = rustix::io::write(&self.wait_end, &[0]) {
+            tracing::error!(%error, pid = self.pid, "could not let a namespace's first process go");
+        }
+        loop {
+            // SAFETY: waits for our own child, which nobody else waits for, and asks for nothing to be written.
+            let answer = unsafe { libc::waitpid(self.pid, ptr::null_mut(), libc::__WALL) };
+            if answer != -1 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                break;
+            }
+        }
+    }
+}
+
+/// All the child ever does. It must neither allocate nor panic, nor call what keeps state in thread-local storage: it
+/// runs in our memory, on the storage of the thread that made it.
+extern "C" fn hold(argument: *mut c_void) -> i32 {
+    let mut byte = 0u8;
+    // SAFETY: `argument` is the `Ends` that `Child` keeps alive; the descriptors are the child's own copies, and the
+    // byte is on its own stack. `exit`, unlike the C library's, runs no handlers of ours.
+    unsafe {
+        let ends = &*argument.cast::<Ends>();
+        libc::syscall(libc::SYS_close, ends.write);
+        libc::syscall(libc::SYS_read, ends.read, ptr::from_mut(&mut byte), 1);
+        libc::syscall(libc::SYS_exit, 0);
+    }
+    0
+}
+
+/// Runs `act` with every signal of this thread held back, and so also in a process it makes.
+fn with_signals_blocked<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call fills `all`, the second reads it and fills `before`.
+    let blocked = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
+    };
+    if blocked != 0 {
+        return Err(io::Error::from_raw_os_error(blocked));
+    }
+    let outcome = act();
+    // SAFETY: the mask was filled by the call above, which succeeded.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    outcome
+}
+
+/// A thread that may visit network namespaces. Make one only on a thread of ours, never on one of the async runtime.
+#[derive(Debug)]
+pub(super) struct Traveller {
+    home: OwnedFd,
+    /// The namespace belongs to the thread, so this may not move to another.
+    _bound_to_this_thread: PhantomData<*const ()>,
+}
+
+impl Traveller {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { home: current()?, _bound_to_this_thread: PhantomData })
+    }
+
+    /// Runs `act` inside `namespace`.
+    pub(super) fn visit<T>(
+        &self,
+        namespace: BorrowedFd<'_>,
+        act: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let _return = Return(&self.home);
+        enter(namespace)?;
+        act()
+    }
+
+    /// Makes a network namespace, runs `act` inside it, and hands out the namespace with what `act` made.
+    pub(super) fn visit_new<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<(OwnedFd, T)> {
+        let _return = Return(&self.home);
+        // SAFETY: only the network namespace changes, and no code of ours assumes which one a thread is in.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+        Ok((current()?, act()?))
+    }
+}
+
+/// Brings the thread home, also when what it did failed or panicked.
+struct Return<'a>(&'a OwnedFd);
+
+impl Drop for Return<'_> {
+    fn drop(&mut self) {
+        enter(self.0.as_fd()).expect("a thread may always return to the namespace it came from");
+    }
+}
+
+fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?)
+}
+
+fn current() -> io::Result<OwnedFd> {
+    Ok(File::open("/proc/thread-self/ns/net")?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::fs::MetadataExt;
+
+    use super::*;
+
+    fn inode(namespace: &OwnedFd) -> u64 {
+        File::from(namespace.try_clone().unwrap()).metadata().unwrap().st_ino()
+    }
+
+    fn own_inode() -> u64 {
+        inode(&current().unwrap())
+    }
+
+    #[test]
+    fn a_visit_ends_at_home_even_when_it_fails() {
+        let traveller = Traveller::new().unwrap();
+        let home = own_inode();
+        let (namespace, inside) = traveller.visit_new(|| Ok(own_inode())).unwrap();
+        assert_eq!((inside, own_inode()), (inode(&namespace), home));
+        assert_ne!(inside, home);
+        assert_eq!(traveller.visit(namespace.as_fd(), || Ok(own_inode())).unwrap(), inside);
+        let failed: io::Result<()> = traveller.visit(namespace.as_fd(), || Err(io::ErrorKind::Other.into()));
+        assert!(failed.is_err());
+        assert_eq!(own_inode(), home);
+    }
+
+    #[test]
+    fn a_pair_is_new_maps_the_uids_and_leaves_no_process() {
+        let pair = make_pair().unwrap();
+        assert_ne!(inode(&pair.net), own_inode());
+        assert_ne!(inode(&pair.user), fs::metadata("/proc/self/ns/user").unwrap().st_ino());
+        let children = fs::read_to_string("/proc/thread-self/children").unwrap();
+        assert_eq!(children, "", "the process that held the namespaces has ended and was reaped");
+    }
+
+    #[test]
+    fn pairs_made_by_many_threads_at_once_all_arrive() {
+        let makers: Vec<_> = (0..8)
+            .map(|_| std::thread::spawn(|| (0..8).map(|_| make_pair().unwrap()).collect::<Vec<_>>()))
+            .collect();
+        let pairs: Vec<Pair> = makers.into_iter().flat_map(|maker| maker.join().unwrap()).collect();
+        let mut inodes: Vec<u64> = pairs.iter().map(|pair| inode(&pair.net)).collect();
+        inodes.sort_unstable();
+        inodes.dedup();
+        assert_eq!(inodes.len(), 64);
+    }
+}

@@ -1,0 +1,276 @@
+//! Netlink by hand: a batch of messages, encoded into one buffer, sent in one call, answered in order.
+//!
+//! ```text
+//! message    length u32, kind u16, flags u16, sequence u32, port u32, a header of the kind's own, attributes
+//! attribute  length u16, kind u16, value, padding to 4
+//! ```
+//!
+//! The kernel works through a batch inside `sendmsg` and queues its answers in order. Errors are always answered,
+//! successes only when asked, so asking at the last message is enough: whatever comes first, an error or that one
+//! acknowledgement, is the outcome. One round trip per namespace, instead of one per message, is why this is not done
+//! with a library: it is most of what a slot costs besides the namespaces themselves.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+/// `struct nlmsghdr`.
+const MESSAGE_HEADER: usize = 16;
+/// Where the flags sit in it.
+const FLAGS_OFFSET: usize = 6;
+
+const NLM_F_REQUEST: u16 = 0x1;
+const NLM_F_ACK: u16 = 0x4;
+/// Make it; fail if it is already there.
+pub(super) const CREATE: u16 = 0x400 | 0x200;
+/// Add it after those already there.
+pub(super) const APPEND: u16 = 0x400 | 0x800;
+
+const NLMSG_ERROR: u16 = 2;
+const NLA_F_NESTED: u16 = 1 << 15;
+
+/// The kernel answers within `sendmsg`; waiting longer than this means there is no answer, and is an error.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Room for any answer: an error carries the message it is about, and ours are below 1 KiB.
+const ANSWER_BYTES: usize = 8 * 1024;
+
+/// A batch step that the kernel refused, or a system call that failed on the way.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {step}")]
+pub struct SlotError {
+    pub step: &'static str,
+    #[source]
+    pub source: io::Error,
+}
+
+/// Messages that are sent and answered together. Each is named by the step it performs, for errors.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    steps: Vec<&'static str>,
+    /// Where the last message that is to be acknowledged starts, and its sequence number.
+    last: Option<(usize, usize)>,
+}
+
+impl Batch {
+    /// Adds a message that asks for something.
+    pub(super) fn add(
+        &mut self,
+        step: &'static str,
+        kind: u16,
+        flags: u16,
+        header: &[u8],
+        attributes: impl FnOnce(&mut Attributes<'_>),
+    ) {
+        self.last = Some((self.bytes.len(), self.steps.len()));
+        self.push(step, kind, flags, header, attributes);
+    }
+
+    /// Adds a bracket around messages, which the kernel never acknowledges.
+    pub(super) fn bracket(&mut self, step: &'static str, kind: u16, header: &[u8]) {
+        self.push(step, kind, 0, header, |_| ());
+    }
+
+    fn push(
+        &mut self,
+        step: &'static str,
+        kind: u16,
+        flags: u16,
+        header: &[u8],
+        attributes: impl FnOnce(&mut Attributes<'_>),
+    ) {
+        let start = self.bytes.len();
+        let sequence = u32::try_from(self.steps.len()).expect("a batch is a few dozen messages");
+        self.steps.push(step);
+        self.bytes.extend([0; 4]);
+        self.bytes.extend(kind.to_ne_bytes());
+        self.bytes.extend((NLM_F_REQUEST | flags).to_ne_bytes());
+        self.bytes.extend(sequence.to_ne_bytes());
+        self.bytes.extend([0; 4]);
+        self.bytes.extend(header);
+        attributes(&mut Attributes { bytes: &mut self.bytes });
+        let length = u32::try_from(self.bytes.len() - start).expect("a message is below 1 KiB");
+        self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes to send, and the sequence number whose acknowledgement ends the exchange.
+    fn finished(&self) -> Option<(Vec<u8>, usize)> {
+        let (start, sequence) = self.last?;
+        let mut bytes = self.bytes.clone();
+        let flags = start + FLAGS_OFFSET..start + FLAGS_OFFSET + 2;
+        let asked = u16::from_ne_bytes([bytes[flags.start], bytes[flags.start + 1]]) | NLM_F_ACK;
+        bytes[flags].copy_from_slice(&asked.to_ne_bytes());
+        Some((bytes, sequence))
+    }
+}
+
+/// The attributes of the message being built.
+#[derive(Debug)]
+pub(super) struct Attributes<'a> {
+    bytes: &'a mut Vec<u8>,
+}
+
+impl Attributes<'_> {
+    pub(super) fn put(&mut self, kind: u16, value: &[u8]) {
+        self.attribute(kind, |bytes| bytes.extend(value));
+    }
+
+    /// A number in network order, as netfilter wants all of its own.
+    pub(super) fn put_be32(&mut self, kind: u16, value: u32) {
+        self.put(kind, &value.to_be_bytes());
+    }
+
+    pub(super) fn put_text(&mut self, kind: u16, text: &str) {
+        self.attribute(kind, |bytes| {
+            bytes.extend(text.as_bytes());
+            bytes.push(0);
+        });
+    }
+
+    pub(super) fn nest(&mut self, kind: u16, inner: impl FnOnce(&mut Attributes<'_>)) {
+        self.attribute(kind | NLA_F_NESTED, |bytes| inner(&mut Attributes { bytes }));
+    }
+
+    /// A nest that starts with a header of its own, such as a veth's peer.
+    pub(super) fn nest_with_header(
+        &mut self,
+        kind: u16,
+        header: &[u8],
+        inner: impl FnOnce(&mut Attributes<'_>),
+    ) {
+        self.attribute(kind | NLA_F_NESTED, |bytes| {
+            bytes.extend(header);
+            inner(&mut Attributes { bytes });
+        });
+    }
+
+    fn attribute(&mut self, kind: u16, value: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        self.bytes.extend([0; 2]);
+        self.bytes.extend(kind.to_ne_bytes());
+        value(self.bytes);
+        let length = u16::try_from(self.bytes.len() - start).expect("an attribute is below 1 KiB");
+        self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+/// Which part of the kernel a socket speaks to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Protocol {
+    /// Interfaces, addresses, routes.
+    Route,
+    /// Packet filter rules.
+    Netfilter,
+}
+
+/// A netlink socket. It belongs to the network namespace it was opened in, wherever it is used from.
+#[derive(Debug)]
+pub(super) struct Socket(OwnedFd);
+
+impl Socket {
+    pub(super) fn open(protocol: Protocol) -> io::Result<Self> {
+        let number = match protocol {
+            // NETLINK_ROUTE is number 0, which is how "no protocol" is said.
+            Protocol::Route => None,
+            Protocol::Netfilter => Some(rustix::net::netlink::NETFILTER),
+        };
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, number)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_TIMEOUT))?;
+        Ok(Self(socket))
+    }
+
+    /// Sends `batch` and returns once the kernel has done all of it, or the first step it refused.
+    pub(super) fn run(&self, batch: &Batch) -> Result<(), SlotError> {
+        let Some((bytes, last)) = batch.finished() else { return Ok(()) };
+        let sent = rustix::net::send(&self.0, &bytes, SendFlags::empty());
+        sent.map_err(|error| SlotError { step: "send to netlink", source: error.into() })?;
+        // At most one answer per message, whatever the kernel does.
+        for _ in 0..=batch.steps.len() {
+            let (sequence, outcome) =
+                self.answer().map_err(|source| SlotError { step: "hear from netlink", source })?;
+            let step = batch.steps.get(sequence).copied().unwrap_or("follow netlink's numbering");
+            outcome.map_err(|source| SlotError { step, source })?;
+            if sequence == last {
+                return Ok(());
+            }
+        }
+        Err(SlotError { step: "find netlink's acknowledgement", source: io::ErrorKind::InvalidData.into() })
+    }
+
+    /// One answer: the sequence number it is about, and the outcome.
+    fn answer(&self) -> io::Result<(usize, io::Result<()>)> {
+        let mut buffer = [0; ANSWER_BYTES];
+        let (length, _) = rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+        parse_answer(&buffer[..length]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+fn parse_answer(bytes: &[u8]) -> Option<(usize, io::Result<()>)> {
+    let word = |offset: usize| Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?));
+    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+    if kind != NLMSG_ERROR {
+        return None;
+    }
+    let sequence = usize::try_from(word(8)?).ok()?;
+    // The error is a negated errno; 0 acknowledges.
+    let errno = i32::from_ne_bytes(word(MESSAGE_HEADER)?.to_ne_bytes()).checked_neg()?;
+    Some((sequence, if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_padded_to_four_bytes_but_say_their_own_length() {
+        let mut batch = Batch::default();
+        batch.add("test", 7, 0, &[9; 4], |attributes| attributes.nest(3, |inner| inner.put_text(1, "gw0ab")));
+        let (bytes, last) = batch.finished().unwrap();
+        assert_eq!(last, 0);
+        assert_eq!(bytes.len(), 16 + 4 + 4 + 12);
+        assert_eq!(u32::from_ne_bytes(bytes[..4].try_into().unwrap()), 36);
+        assert_eq!(u16::from_ne_bytes([bytes[6], bytes[7]]), NLM_F_REQUEST | NLM_F_ACK);
+        assert_eq!(u16::from_ne_bytes([bytes[20], bytes[21]]), 16, "the nest holds its padded content");
+        assert_eq!(u16::from_ne_bytes([bytes[24], bytes[25]]), 10, "the text's own length is unpadded");
+        assert_eq!(&bytes[28..36], b"gw0ab\0\0\0");
+    }
+
+    #[test]
+    fn only_the_last_request_asks_for_an_acknowledgement_and_a_bracket_never_does() {
+        let mut batch = Batch::default();
+        batch.add("first", 1, CREATE, &[], |_| ());
+        batch.add("second", 1, 0, &[], |_| ());
+        batch.bracket("end", 2, &[]);
+        let (bytes, last) = batch.finished().unwrap();
+        let flags = |message: usize| u16::from_ne_bytes([bytes[message * 16 + 6], bytes[message * 16 + 7]]);
+        assert_eq!(last, 1);
+        assert_eq!(
+            [flags(0), flags(1), flags(2)],
+            [NLM_F_REQUEST | CREATE, NLM_F_REQUEST | NLM_F_ACK, NLM_F_REQUEST]
+        );
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_short_or_of_another_kind_is_refused() {
+        let mut answer = vec![0; 20];
+        answer[4] = 2;
+        answer[16..20].copy_from_slice(&(-17i32).to_ne_bytes());
+        let (sequence, outcome) = parse_answer(&answer).unwrap();
+        assert_eq!((sequence, outcome.unwrap_err().raw_os_error()), (0, Some(17)));
+        for length in 0..20 {
+            assert!(parse_answer(&answer[..length]).is_none());
+        }
+        answer[4] = 3;
+        assert!(parse_answer(&answer).is_none());
+    }
+}

@@ -1,0 +1,78 @@
+//! Whether this host can give sandboxes a network, and what to do if not.
+
+use std::io;
+use std::thread;
+
+use super::netlink::SlotError;
+use super::slot;
+
+/// Why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unable {
+    pub reason: String,
+    /// What mends it, where that is known.
+    pub fix: Option<String>,
+}
+
+/// Makes a whole slot, rules included, and drops it again: the only answer that is not a guess. Blocks for some
+/// milliseconds.
+pub fn probe() -> Result<(), Unable> {
+    let made = thread::scope(|scope| scope.spawn(slot::make).join());
+    match made {
+        Ok(Ok(_slot)) => Ok(()),
+        Ok(Err(error)) => Err(explain(&error)),
+        Err(_panic) => Err(Unable { reason: "making a network slot panicked".to_owned(), fix: None }),
+    }
+}
+
+fn explain(error: &SlotError) -> Unable {
+    let reason = format!("{error}: {}", error.source);
+    Unable { reason, fix: remedy(error.step, &error.source).map(str::to_owned) }
+}
+
+/// What mends a step that failed for `source`.
+pub(crate) fn remedy(step: &str, source: &io::Error) -> Option<&'static str> {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Some(
+            "run burrow as root, and not inside a container that withholds CAP_SYS_ADMIN or CAP_NET_ADMIN",
+        ),
+        // The kernel's answers when a limit on namespaces is reached.
+        Some(libc::ENOSPC | libc::EUSERS) => {
+            Some("sysctl -w user.max_user_namespaces=65536 user.max_net_namespaces=65536")
+        }
+        Some(libc::EMFILE) => Some("raise the daemon's limit on open files (ulimit -n)"),
+        _ if step.contains("rules") => Some("modprobe -a nf_tables nft_ct nf_conntrack"),
+        _ if step.contains("veth") => Some("modprobe veth"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(step: &'static str, errno: i32, fix: Option<&str>) {
+        let unable = explain(&SlotError { step, source: io::Error::from_raw_os_error(errno) });
+        assert!(unable.reason.starts_with(&format!("could not {step}: ")), "{}", unable.reason);
+        match (&unable.fix, fix) {
+            (Some(given), Some(part)) => assert!(given.contains(part), "{given}"),
+            (given, expected) => assert_eq!(given.as_deref(), expected),
+        }
+    }
+
+    #[test]
+    fn a_host_that_cannot_is_told_what_would_mend_it() {
+        check("make a user and a network namespace", libc::EPERM, Some("as root"));
+        check("make a user and a network namespace", libc::ENOSPC, Some("max_user_namespaces"));
+        check("load the gateway's rules", libc::ENOENT, Some("nf_tables"));
+        check("make the veth pair", libc::EOPNOTSUPP, Some("modprobe veth"));
+        check("make the gateway namespace", libc::EMFILE, Some("ulimit"));
+        check("add an address", libc::EINVAL, None);
+    }
+
+    #[test]
+    fn this_host_can() {
+        assert_eq!(probe(), Ok(()));
+    }
+}

@@ -1,0 +1,200 @@
+//! What outlives the daemon, what ends with it, and what a release leaves behind: nothing.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use burrow_model::SandboxId;
+use burrow_network::linux::{LinuxNetwork, Options};
+use burrow_network::{Attachment, Network, SANDBOX_V4};
+use support::{Host, eventually, inside};
+
+/// Tells the process of [`the_doomed_daemon`] where to work.
+const DOOMED: &str = "BURROW_TEST_DOOMED_RUN_DIR";
+
+/// A process that is nobody's child any more; killed when the test ends, however it ends.
+struct Orphan(OwnedFd);
+
+impl Orphan {
+    fn find(pid: &str) -> Self {
+        let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+        Self(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap())
+    }
+}
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        let _ = rustix::process::pidfd_send_signal(&self.0, rustix::process::Signal::KILL);
+    }
+}
+
+/// Kills and reaps a process of ours when the test ends, however it ends.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn net_of(attachment: &Attachment) -> &OwnedFd {
+    match attachment {
+        Attachment::Namespaces { net, user: _ } => net,
+        Attachment::None => panic!("the real driver hands out namespaces"),
+    }
+}
+
+/// Not a test of its own: the daemon that the next one starts and kills. It connects a sandbox, starts a process in
+/// it, says so, and waits for its end.
+#[tokio::test]
+async fn the_doomed_daemon() {
+    let Some(run_dir) = std::env::var_os(DOOMED) else { return };
+    let network = LinuxNetwork::open(Options { run_dir: PathBuf::from(run_dir), pool_size: 2 }).unwrap();
+    let id = SandboxId::generate();
+    let link = network.connect(&id).await.unwrap();
+    let mut machine = inside(net_of(&link.attachment).as_fd(), || {
+        Command::new("sleep").arg("600").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    });
+    eprintln!("ready {id} {}", machine.id());
+    machine.wait().unwrap();
+}
+
+#[tokio::test]
+async fn a_sandbox_keeps_its_network_when_the_daemon_is_killed() {
+    let host = Host::new();
+    let mut daemon = Ending(
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_doomed_daemon", "--nocapture"])
+            .env(DOOMED, host.run_dir())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let lines = BufReader::new(daemon.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let ready =
+        lines.map(|line| line.strip_prefix("ready ").map(str::to_owned)).find_map(|line| line).unwrap();
+    let (id, machine) = ready.split_once(' ').unwrap();
+    let id: SandboxId = id.parse().unwrap();
+    let _machine = Orphan::find(machine);
+    let machine_net = File::open(format!("/proc/{machine}/ns/net")).unwrap();
+    daemon.0.kill().unwrap();
+    daemon.0.wait().unwrap();
+
+    let network = host.open(0);
+    assert_eq!(network.inventory().await.unwrap(), std::slice::from_ref(&id));
+    let dial = network.adopt(&id).await.unwrap().expect("the gateway outlived its daemon");
+    let _guest = inside(machine_net.as_fd(), || TcpListener::bind((SANDBOX_V4, 4100)).unwrap());
+    dial.dial(4100).await.expect("eth0 outlived the daemon as well");
+
+    network.release(&id).await.unwrap();
+}
+
+#[tokio::test]
+async fn releasing_unmounts_also_where_the_mount_was_copied_to() {
+    let host = Host::new();
+    let network = host.open(1);
+    let id = SandboxId::generate();
+    let _link = network.connect(&id).await.unwrap();
+    let bystander = Ending(Command::new("unshare").args(["-m", "sleep", "600"]).spawn().unwrap());
+    let process = bystander.0.id().to_string();
+    let copied = |mounts: &[String]| mounts.iter().any(|line| line.contains(id.as_str()));
+    let own_mounts = fs::read_link("/proc/self/ns/mnt").unwrap();
+    eventually("the bystander has a mount namespace of its own", || {
+        fs::read_link(format!("/proc/{process}/ns/mnt")).is_ok_and(|mounts| mounts != own_mounts)
+    });
+    assert!(
+        copied(&host.mounts_seen_by(&process)),
+        "the bystander got a copy, so there is something to undo"
+    );
+
+    network.release(&id).await.unwrap();
+    assert!(!copied(&host.mounts_seen_by("self")));
+    assert!(!copied(&host.mounts_seen_by(&process)));
+    assert!(!host.run_dir().join(id.as_str()).exists());
+    network.shutdown().await;
+}
+
+#[tokio::test]
+async fn removing_all_undoes_everything_and_may_be_repeated() {
+    let host = Host::new();
+    let network = host.open(1);
+    for _ in 0..3 {
+        network.connect(&SandboxId::generate()).await.unwrap();
+    }
+    network.shutdown().await;
+    drop(network);
+    assert_eq!(host.mounts_seen_by("self").len(), 4, "three gateways, and the directory itself");
+    for _ in 0..2 {
+        LinuxNetwork::remove_all(&host.run_dir()).unwrap();
+        assert_eq!(host.mounts_seen_by("self"), [] as [String; 0]);
+        assert!(!host.run_dir().exists());
+    }
+}
+
+#[tokio::test]
+async fn opening_twice_mounts_the_run_directory_once_privately_and_closed_to_others() {
+    let host = Host::new();
+    let _first = host.open(0);
+    let _second = host.open(0);
+    let mounts = host.mounts_seen_by("self");
+    assert_eq!(mounts.len(), 1, "{mounts:?}");
+    assert!(!mounts[0].contains("shared:"), "{mounts:?}");
+    assert_eq!(fs::metadata(host.run_dir()).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn what_is_not_a_kept_namespace_is_not_adopted_and_foreign_files_are_left_alone() {
+    let host = Host::new();
+    let network = host.open(0);
+    let id = SandboxId::generate();
+    fs::write(host.run_dir().join(id.as_str()), "as after a reboot").unwrap();
+    fs::write(host.run_dir().join("foreign"), "").unwrap();
+    assert!(network.adopt(&id).await.unwrap().is_none());
+    assert_eq!(
+        network.inventory().await.unwrap(),
+        std::slice::from_ref(&id),
+        "it is ours, and release clears it away"
+    );
+    network.release(&id).await.unwrap();
+    assert_eq!(network.inventory().await.unwrap(), []);
+    assert!(host.run_dir().join("foreign").exists());
+    fs::remove_file(host.run_dir().join("foreign")).unwrap();
+}
+
+#[test]
+fn a_run_directory_that_is_a_link_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let run_dir = directory.path().join("net");
+    symlink("/tmp", &run_dir).unwrap();
+    let refused = LinuxNetwork::open(Options { run_dir: run_dir.clone(), pool_size: 0 }).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!("could not prepare the network's run directory `{}`", run_dir.display())
+    );
+}
+
+#[tokio::test]
+async fn the_stock_is_filled_again_and_given_back_at_the_end() {
+    let host = Host::new();
+    let network = host.open(3);
+    eventually("the stock is filled", || network.slots_ready() == 3);
+    let ids: Vec<SandboxId> = (0..6).map(|_| SandboxId::generate()).collect();
+    for id in &ids {
+        network.connect(id).await.unwrap();
+    }
+    eventually("the stock is filled again", || network.slots_ready() == 3);
+    network.shutdown().await;
+    assert_eq!(network.slots_ready(), 0);
+    for id in &ids {
+        network.release(id).await.unwrap();
+    }
+}

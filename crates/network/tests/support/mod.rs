@@ -1,0 +1,75 @@
+//! What the tests of the real driver share: a host of their own to try it on, and ways into namespaces.
+#![expect(clippy::unwrap_used, reason = "test support: a failure here is a failed test")]
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use burrow_network::linux::{LinuxNetwork, Options};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tempfile::TempDir;
+
+/// A run directory that is taken down again, whatever the test did.
+pub(crate) struct Host {
+    directory: TempDir,
+}
+
+impl Host {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.directory.path().join("net")
+    }
+
+    pub(crate) fn open(&self, pool_size: usize) -> Arc<LinuxNetwork> {
+        LinuxNetwork::open(Options { run_dir: self.run_dir(), pool_size }).unwrap()
+    }
+
+    /// The mounts at or below the run directory, in the mount namespace of `process`.
+    pub(crate) fn mounts_seen_by(&self, process: &str) -> Vec<String> {
+        let run_dir = self.run_dir().to_str().unwrap().to_owned();
+        let mounts = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap();
+        mounts.lines().filter(|line| line.contains(&run_dir)).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let removed = LinuxNetwork::remove_all(&self.run_dir());
+        if !thread::panicking() {
+            removed.unwrap();
+        }
+    }
+}
+
+/// Runs `act` in a network namespace, on a thread that is not used for anything else.
+pub(crate) fn inside<T: Send>(namespace: BorrowedFd<'_>, act: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let visit = || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            act()
+        };
+        scope.spawn(visit).join().unwrap()
+    })
+}
+
+/// Runs a line of shell in a network namespace; it must succeed.
+pub(crate) fn shell(namespace: BorrowedFd<'_>, line: &str) {
+    let output = inside(namespace, || Command::new("sh").args(["-ec", line]).output().unwrap());
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Waits until `done`, and fails if that takes unreasonably long.
+pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < patience, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
