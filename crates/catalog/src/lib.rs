@@ -1,1 +1,256 @@
+//! The durable truth: sandboxes, execs, keys, images, the operation journal and events, in SQLite.
+//!
+//! ```text
+//!            ┌─ write ─► one thread, one connection: batches of jobs, one commit each (writer)
+//!  Catalog ──┤
+//!            └─ read ──► a few threads with read-only connections (reader)
+//! ```
+//!
+//! Acknowledged means durable: a method that changes something answers after the commit is synced (records of
+//! execs and events: after it would survive the death of this process; a power cut ends the processes anyway). A
+//! caller that drops its future has no say any more: what was queued happens.
+//!
+//! Every row has a tenant, and what is looked up for a caller is looked up by tenant: a foreign id answers exactly as
+//! an unknown one. What is absent: decisions, and a clock. It stores and answers.
 
+mod connection;
+mod error;
+mod events;
+mod execs;
+mod idempotency;
+mod images;
+mod keys;
+mod migrate;
+mod operations;
+mod page;
+mod reader;
+mod reserve;
+mod rows;
+mod sandboxes;
+mod search;
+mod upkeep;
+mod writer;
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burrow_model::TenantId;
+use data_encoding::HEXLOWER;
+use rusqlite::{Connection, OptionalExtension, params};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
+
+use connection::{Columns, integer};
+use events::EventFeed;
+use keys::KeyCache;
+use reader::Readers;
+use reserve::Reserve;
+use writer::{Manner, Writer};
+
+pub use error::CatalogError;
+pub use execs::EXECS_KEPT;
+pub use idempotency::{Begun, IDEMPOTENCY_KEPT_MS, Idempotency};
+pub use keys::KeySecret;
+pub use migrate::VERSION;
+pub use page::{PAGE_LIMIT_MAX, Page, PageRequest};
+pub use rows::{
+    EventRow, ExecRow, ExecState, ImageRow, Inserted, KeyRow, NewEvent, NewKey, OperationRow, SandboxChange,
+    SandboxFilter, SandboxRow,
+};
+pub use upkeep::Size;
+
+/// The write-ahead log keeps at most this while it is empty; in use it reaches about half.
+const LOG_BYTES_KEPT: u64 = 8 << 20;
+
+/// The catalog. Cheap to clone; the last clone to go closes it and waits for what is queued.
+#[derive(Clone)]
+pub struct Catalog {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    // Dropped in this order: readers close before the writer, so that the writer can tidy the log up, and the lock
+    // goes last.
+    readers: Option<Readers>,
+    writer: Writer,
+    keys: Arc<KeyCache>,
+    events: Arc<EventFeed>,
+    default_tenant: TenantId,
+    /// Names this run of the daemon, to tell what an earlier one began.
+    boot: String,
+    path: Option<PathBuf>,
+    _lock: Option<File>,
+}
+
+impl Catalog {
+    /// Opens or creates the catalog at `path`, and brings it to the current version.
+    ///
+    /// Beside it live `<stem>.lock`, which keeps a second daemon out, and `<stem>.reserve`. Blocks for a few
+    /// milliseconds: call it at start-up.
+    pub fn open(path: &Path) -> Result<Self, CatalogError> {
+        let cannot = |source| CatalogError::Open { path: path.to_owned(), source };
+        let lock = lock(path)?;
+        make_private(path).map_err(cannot)?;
+        let connection = Connection::open(path)?;
+        connection::prepare(&connection)?;
+        let mut reserve = Reserve::beside(path);
+        let opened = match open_file(path, &connection) {
+            // A daemon must come up on a full disk, or nobody could delete anything.
+            Err(error) if error.is_of_storage() && reserve.release() => open_file(path, &connection),
+            opened => opened,
+        };
+        let (settled, readers) = opened.map_err(|error| reserve.judge(error))?;
+        let mut inner = Inner::start(connection, Some(reserve), settled).map_err(cannot)?;
+        inner.readers = Some(readers);
+        inner.path = Some(path.to_owned());
+        inner._lock = Some(lock);
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// A catalog in RAM, for tests. Reads and writes take turns.
+    pub fn in_memory() -> Result<Self, CatalogError> {
+        let connection = Connection::open_in_memory()?;
+        connection::prepare(&connection)?;
+        let settled = settle(&connection)?;
+        let inner = Inner::start(connection, None, settled)
+            .map_err(|source| CatalogError::Open { path: ":memory:".into(), source })?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The tenant that the first open created.
+    pub fn default_tenant(&self) -> TenantId {
+        self.inner.default_tenant.clone()
+    }
+
+    /// Adds a tenant. The name is free text, unique.
+    pub async fn create_tenant(&self, name: &str, created_ms: u64) -> Result<TenantId, CatalogError> {
+        let name = name.to_owned();
+        let tenant = TenantId::generate();
+        self.write(Manner::GROWTH, move |connection| {
+            insert_tenant(connection, &tenant, &name, created_ms)?;
+            Ok(tenant.clone())
+        })
+        .await
+    }
+
+    async fn write<T, F>(&self, manner: Manner, work: F) -> Result<T, CatalogError>
+    where
+        T: Send + 'static,
+        F: Fn(&Connection) -> Result<T, CatalogError> + Send + 'static,
+    {
+        self.inner.writer.write(manner, work).await
+    }
+
+    async fn read<T, F>(&self, work: F) -> Result<T, CatalogError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, CatalogError> + Send + 'static,
+    {
+        match &self.inner.readers {
+            Some(readers) => readers.read(work).await,
+            None => self.inner.writer.alone(move |connection| work(connection)).await,
+        }
+    }
+}
+
+impl Inner {
+    fn start(connection: Connection, reserve: Option<Reserve>, settled: Settled) -> io::Result<Self> {
+        let mut boot = [0; 16];
+        getrandom::fill(&mut boot).expect("the kernel's random generator answers");
+        Ok(Self {
+            readers: None,
+            writer: Writer::start(connection, reserve)?,
+            keys: Arc::new(settled.keys),
+            events: Arc::new(settled.events),
+            default_tenant: settled.default_tenant,
+            boot: HEXLOWER.encode(&boot),
+            path: None,
+            _lock: None,
+        })
+    }
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Catalog").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}
+
+/// What is found or made in the database before anybody uses it.
+struct Settled {
+    default_tenant: TenantId,
+    keys: KeyCache,
+    events: EventFeed,
+}
+
+/// Every step may be repeated: each finds what an earlier attempt made.
+fn settle(connection: &Connection) -> Result<Settled, CatalogError> {
+    migrate::migrate(connection)?;
+    let default_tenant = settle_default_tenant(connection)?;
+    let events = EventFeed::settle(connection, &default_tenant)?;
+    let keys = KeyCache::load(connection)?;
+    Ok(Settled { default_tenant, keys, events })
+}
+
+fn open_file(path: &Path, connection: &Connection) -> Result<(Settled, Readers), CatalogError> {
+    connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")?;
+    // A log that grew behind a long read is cut back to this once it is empty.
+    connection.pragma_update(None, "journal_size_limit", integer(LOG_BYTES_KEPT))?;
+    Ok((settle(connection)?, Readers::start(path)?))
+}
+
+/// Keeps a second daemon out. A POSIX lock, since a child that was forked while we held one does not inherit it.
+fn lock(path: &Path) -> Result<File, CatalogError> {
+    let cannot = |source| CatalogError::Open { path: path.to_owned(), source };
+    let file = private(&path.with_extension("lock")).map_err(cannot)?;
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::AGAIN | Errno::ACCESS) => Err(CatalogError::InUse { path: path.to_owned() }),
+        Err(error) => Err(cannot(error.into())),
+    }
+}
+
+/// Makes the database file if there is none, so that nobody but its owner reads it, nor the files that SQLite makes beside
+/// it with the same mode. An existing file is not opened: closing it again would drop locks SQLite may hold on it.
+fn make_private(path: &Path) -> io::Result<()> {
+    let private = Permissions::from_mode(0o600);
+    match OpenOptions::new().write(true).create_new(true).mode(private.mode()).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::set_permissions(path, private),
+        made => made.map(drop),
+    }
+}
+
+fn private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn settle_default_tenant(connection: &Connection) -> Result<TenantId, CatalogError> {
+    let found = connection
+        .query_row("SELECT id FROM tenants WHERE name = 'default'", (), |row| Ok(row.parsed("id")))
+        .optional()?;
+    match found {
+        Some(tenant) => tenant,
+        None => {
+            let tenant = TenantId::generate();
+            insert_tenant(connection, &tenant, "default", 0)?;
+            Ok(tenant)
+        }
+    }
+}
+
+fn insert_tenant(
+    connection: &Connection,
+    tenant: &TenantId,
+    name: &str,
+    at_ms: u64,
+) -> Result<(), CatalogError> {
+    connection.execute(
+        "INSERT INTO tenants (id, name, created_ms) VALUES (?, ?, ?)",
+        params![tenant.as_str(), name, integer(at_ms)],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! What can go wrong with the catalog, told apart as far as a caller can act on it.
+
+use std::io;
+use std::path::PathBuf;
+
+use burrow_model::SandboxId;
+use rusqlite::ErrorCode;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    #[error("could not open the catalog `{}`", .path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("the catalog `{}` is in use by another process", .path.display())]
+    InUse { path: PathBuf },
+    #[error("the catalog is of version {found}, and this program knows versions up to {known}")]
+    TooNew { found: u32, known: u32 },
+    #[error("could not bring the catalog to version {version}")]
+    Migrate { version: u32, source: rusqlite::Error },
+    #[error("the name is taken by sandbox `{existing}`")]
+    NameTaken { existing: SandboxId },
+    #[error("the idempotency key was used before, for another request")]
+    IdempotencyMismatch,
+    #[error("the beginning of an id fits several sandboxes: {}", list(.candidates))]
+    Ambiguous { candidates: Vec<SandboxId> },
+    #[error("the cursor is not one this list gave out")]
+    BadCursor,
+    #[error("{kind} `{id}` does not exist")]
+    Unknown { kind: &'static str, id: String },
+    #[error("the last usable admin key cannot be revoked")]
+    LastAdminKey,
+    #[error("the secret of a key is `e2b_` and 40 hexadecimal digits")]
+    BadSecret,
+    /// The disk holds no more. What frees space can still be written for a while, from the reserve.
+    #[error("could not write to the catalog: no space left on its disk")]
+    Full,
+    /// The disk answered with an error that is not for lack of space.
+    #[error("could not read or write the catalog's files")]
+    Disk { source: rusqlite::Error },
+    #[error("could not use the catalog's database")]
+    Sql { source: rusqlite::Error },
+    #[error("could not understand a stored `{what}`")]
+    Damaged { what: &'static str, source: serde_json::Error },
+    #[error("the catalog's database is damaged: {}", .findings.join("; "))]
+    Corrupt { findings: Vec<String> },
+    #[error("could not write the backup `{}`", .path.display())]
+    Backup { path: PathBuf, source: io::Error },
+    /// Our own bug, contained: the change it was part of was rolled back.
+    #[error("a piece of work in the catalog panicked")]
+    Panicked,
+    #[error("the catalog is closed")]
+    Closed,
+}
+
+impl CatalogError {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::InUse { .. } => Some("stop the other daemon first (`burrow down`)"),
+            Self::TooNew { .. } => {
+                Some("run the newer release that wrote it, or restore a backup made before the upgrade")
+            }
+            Self::NameTaken { .. } => {
+                Some("choose another name, or delete or rename the sandbox that has it")
+            }
+            Self::IdempotencyMismatch => Some("use a new idempotency key for a new request"),
+            Self::Ambiguous { .. } => Some("give more characters of the id"),
+            Self::BadCursor => Some("start again without a cursor"),
+            Self::LastAdminKey => Some("create another admin key first"),
+            Self::Full => Some("free space on the disk that holds the state directory, or delete sandboxes"),
+            Self::Corrupt { .. } => Some("restore the latest backup"),
+            Self::Open { .. }
+            | Self::Migrate { .. }
+            | Self::Unknown { .. }
+            | Self::BadSecret
+            | Self::Disk { .. }
+            | Self::Sql { .. }
+            | Self::Damaged { .. }
+            | Self::Backup { .. }
+            | Self::Panicked
+            | Self::Closed => None,
+        }
+    }
+
+    pub(crate) fn unknown_sandbox(id: &SandboxId) -> Self {
+        Self::Unknown { kind: "sandbox", id: id.to_string() }
+    }
+
+    /// Whether storage failed, rather than the request: then SQLite may have rolled back more than one request.
+    pub(crate) fn is_of_storage(&self) -> bool {
+        matches!(self, Self::Full | Self::Disk { .. })
+    }
+}
+
+impl From<rusqlite::Error> for CatalogError {
+    fn from(source: rusqlite::Error) -> Self {
+        match source.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Self::Full,
+            Some(ErrorCode::SystemIoFailure) => Self::Disk { source },
+            _ => Self::Sql { source },
+        }
+    }
+}
+
+fn list(ids: &[SandboxId]) -> String {
+    ids.iter().map(SandboxId::as_str).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,182 @@
+//! Events: what happened, numbered, kept for a while, and followed live.
+//!
+//! A follower reads [`Catalog::events_since`] the last number it has seen, then waits on the receiver of
+//! [`Catalog::follow_events`] and reads again: it misses nothing that is still kept, however slow it is.
+//!
+//! Events survive the death of this process but are not synced one by one. A power cut may take the last ones back, so
+//! after each boot of the host the numbers jump: a number a follower has seen never comes to mean another event.
+
+use burrow_model::TenantId;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tokio::sync::watch;
+
+use crate::connection::{Columns, integer, json};
+use crate::page::PAGE_LIMIT_MAX;
+use crate::writer::Manner;
+use crate::{Catalog, CatalogError, EventRow, NewEvent};
+
+/// Events kept; older ones are dropped.
+const EVENTS_KEPT: i64 = 100_000;
+
+/// Old events are looked for once per so many new ones.
+const PRUNE_EVERY: i64 = 1000;
+
+/// More events than can be written between two syncs: SQLite syncs at the latest when its log holds 1000 pages, and
+/// a page holds fewer than 100 events.
+const BOOT_GAP: i64 = 1_000_000;
+
+/// Tells followers the newest number.
+pub(crate) struct EventFeed {
+    newest: watch::Sender<u64>,
+}
+
+impl EventFeed {
+    pub(crate) fn settle(connection: &Connection, tenant: &TenantId) -> Result<Self, CatalogError> {
+        let host_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        jump_after_a_boot(connection, tenant, host_boot.trim())?;
+        let newest: Option<i64> =
+            connection.query_row("SELECT max(seq) FROM events", (), |row| row.get(0))?;
+        Ok(Self { newest: watch::Sender::new(u64::try_from(newest.unwrap_or(0)).unwrap_or(0)) })
+    }
+}
+
+impl Catalog {
+    /// Keeps an event and wakes the followers. Answers its number. Refused on a full disk, where events would eat the
+    /// reserve: what happened stands all the same.
+    pub async fn append_event(&self, event: NewEvent) -> Result<u64, CatalogError> {
+        let feed = self.inner.events.clone();
+        let work = move |connection: &Connection| append(connection, &event);
+        let after = move |seq: &u64| {
+            feed.newest.send_modify(|newest| *newest = (*newest).max(*seq));
+        };
+        self.inner.writer.write_then(Manner::LIGHT_GROWTH, work, after).await
+    }
+
+    /// A tenant's events after number `seq`, oldest first, at most `limit` (and at most a thousand).
+    pub async fn events_since(
+        &self,
+        tenant: &TenantId,
+        seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>, CatalogError> {
+        let tenant = tenant.clone();
+        self.read(move |connection| {
+            let sql = "SELECT * FROM events WHERE tenant = ? AND seq > ? ORDER BY seq LIMIT ?";
+            let mut statement = connection.prepare_cached(sql)?;
+            let limit = limit.clamp(1, PAGE_LIMIT_MAX);
+            statement.query_and_then(params![tenant.as_str(), integer(seq), limit], decode)?.collect()
+        })
+        .await
+    }
+
+    /// Changes whenever there are newer events, of whatever tenant; holds the newest number.
+    pub fn follow_events(&self) -> watch::Receiver<u64> {
+        self.inner.events.newest.subscribe()
+    }
+}
+
+fn append(connection: &Connection, event: &NewEvent) -> Result<u64, CatalogError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO events (tenant, at_ms, kind, sandbox, exec, detail) VALUES (?, ?, ?, ?, ?, ?)",
+        )?
+        .execute(params![
+            event.tenant.as_str(),
+            integer(event.at_ms),
+            event.kind,
+            event.sandbox.as_ref().map(|id| id.as_str()),
+            event.exec.as_ref().map(|id| id.as_str()),
+            json(&event.detail, "detail")?,
+        ])?;
+    let seq = connection.last_insert_rowid();
+    if seq % PRUNE_EVERY == 0 {
+        prune(connection, EVENTS_KEPT)?;
+    }
+    Ok(u64::try_from(seq).unwrap_or(0))
+}
+
+fn prune(connection: &Connection, kept: i64) -> Result<(), CatalogError> {
+    connection
+        .prepare_cached(
+            "DELETE FROM events WHERE seq <= (SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+        )?
+        .execute([kept])?;
+    Ok(())
+}
+
+fn jump_after_a_boot(
+    connection: &Connection,
+    tenant: &TenantId,
+    host_boot: &str,
+) -> Result<(), CatalogError> {
+    let known: Option<String> = connection
+        .query_row(
+            "SELECT value FROM settings WHERE tenant = ? AND key = 'host_boot'",
+            [tenant.as_str()],
+            |row| row.get(0),
+        )
+        .optional()?;
+    if known.as_deref() == Some(host_boot) {
+        return Ok(());
+    }
+    let transaction = connection.unchecked_transaction()?;
+    transaction.execute("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'events'", [BOOT_GAP])?;
+    transaction.execute(
+        "INSERT OR REPLACE INTO settings (tenant, key, value) VALUES (?, 'host_boot', ?)",
+        [tenant.as_str(), host_boot],
+    )?;
+    transaction.commit()?;
+    Ok(())
+}
+
+fn decode(row: &Row<'_>) -> Result<EventRow, CatalogError> {
+    Ok(EventRow {
+        seq: row.count("seq")?,
+        tenant: row.parsed("tenant")?,
+        at_ms: row.count("at_ms")?,
+        kind: row.text("kind")?,
+        sandbox: row.parsed_if_any("sandbox")?,
+        exec: row.parsed_if_any("exec")?,
+        detail: row.json("detail")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(connection: &Connection) -> Vec<i64> {
+        let mut statement = connection.prepare("SELECT seq FROM events ORDER BY seq").unwrap();
+        statement.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    }
+
+    fn event(tenant: &TenantId) -> NewEvent {
+        let (kind, detail) = ("tested".to_owned(), serde_json::json!({}));
+        NewEvent { tenant: tenant.clone(), at_ms: 1, kind, sandbox: None, exec: None, detail }
+    }
+
+    #[test]
+    fn only_the_newest_events_are_kept_also_across_a_gap() {
+        let connection = Connection::open_in_memory().unwrap();
+        let tenant = crate::settle(&connection).unwrap().default_tenant;
+        for _ in 0..5 {
+            append(&connection, &event(&tenant)).unwrap();
+        }
+        jump_after_a_boot(&connection, &tenant, "another boot").unwrap();
+        append(&connection, &event(&tenant)).unwrap();
+        prune(&connection, 3).unwrap();
+        assert_eq!(numbers(&connection), [4, 5, BOOT_GAP + 6]);
+    }
+
+    #[test]
+    fn numbers_jump_once_per_boot_of_the_host() {
+        let connection = Connection::open_in_memory().unwrap();
+        let tenant = crate::settle(&connection).unwrap().default_tenant;
+        append(&connection, &event(&tenant)).unwrap();
+        for _ in 0..3 {
+            jump_after_a_boot(&connection, &tenant, "another boot").unwrap();
+        }
+        append(&connection, &event(&tenant)).unwrap();
+        assert_eq!(numbers(&connection), [1, BOOT_GAP + 2]);
+    }
+}

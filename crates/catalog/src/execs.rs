@@ -1,0 +1,166 @@
+//! Execs: the history of what was run in each sandbox.
+//!
+//! These writes survive the death of this process but are not synced one by one: a power cut also ends the processes
+//! they tell of, and an exec must not wait for the disk.
+
+use burrow_model::{ExecId, SandboxId, TenantId};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::Value;
+
+use crate::connection::{Columns, integer, json, word};
+use crate::writer::Manner;
+use crate::{Catalog, CatalogError, ExecRow, ExecState, Page, PageRequest};
+
+/// Ended execs kept per sandbox; older ones are pruned.
+pub const EXECS_KEPT: u32 = 1000;
+
+impl Catalog {
+    /// Records an exec. Also on a full disk, from the reserve: it may be the `rm` that makes room.
+    pub async fn insert_exec(&self, row: ExecRow) -> Result<(), CatalogError> {
+        self.write(Manner::LIGHT_UPKEEP, move |connection| insert(connection, &row)).await
+    }
+
+    /// Records how an exec ended. Of one that is not known as running: nothing to do, so the first ending stands.
+    pub async fn finish_exec(&self, id: &ExecId, ended_ms: u64, outcome: Value) -> Result<(), CatalogError> {
+        let id = id.clone();
+        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+            connection
+                .prepare_cached(
+                    "UPDATE execs SET state = 'ended', ended_ms = ?, outcome = ? WHERE id = ? AND state = 'running'",
+                )?
+                .execute(params![integer(ended_ms), json(&outcome, "outcome")?, id.as_str()])?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn exec(&self, tenant: &TenantId, id: &ExecId) -> Result<Option<ExecRow>, CatalogError> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        self.read(move |connection| {
+            let mut statement =
+                connection.prepare_cached("SELECT * FROM execs WHERE id = ? AND tenant = ?")?;
+            statement.query_row([id.as_str(), tenant.as_str()], |row| Ok(decode(row))).optional()?.transpose()
+        })
+        .await
+    }
+
+    /// A page of a sandbox's execs, newest first.
+    pub async fn list_execs(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        page: PageRequest,
+    ) -> Result<Page<ExecRow>, CatalogError> {
+        let (tenant, sandbox) = (tenant.clone(), sandbox.clone());
+        let rows_max = page.rows_max();
+        // Before every id comes the empty text, and after every time the last one: the first page starts there.
+        let (at_ms, id) =
+            page.after::<ExecId>()?.map_or((i64::MAX, String::new()), |(at, id)| (at, id.into()));
+        self.read(move |connection| {
+            let sql = "SELECT * FROM execs WHERE sandbox = ? AND (started_ms, id) < (?, ?) AND tenant = ?
+                       ORDER BY started_ms DESC, id DESC LIMIT ?";
+            let limit = integer(rows_max as u64 + 1);
+            let mut statement = connection.prepare_cached(sql)?;
+            let rows = statement
+                .query_and_then(params![sandbox.as_str(), at_ms, id, tenant.as_str(), limit], decode)?
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok(Page::cut(rows, rows_max, |row| (row.started_ms, row.id.as_str())))
+        })
+        .await
+    }
+
+    /// Execs of a sandbox that are known as running, oldest first: what a daemon that comes back has to find again.
+    pub async fn running_execs(&self, sandbox: &SandboxId) -> Result<Vec<ExecRow>, CatalogError> {
+        let sandbox = sandbox.clone();
+        self.read(move |connection| {
+            let sql = "SELECT * FROM execs WHERE sandbox = ? AND state = 'running' ORDER BY started_ms, id";
+            let mut statement = connection.prepare_cached(sql)?;
+            statement.query_and_then([sandbox.as_str()], decode)?.collect()
+        })
+        .await
+    }
+
+    /// Marks what still ran in a sandbox up to and with one of its starts as lost. Answers how many there were.
+    pub async fn mark_execs_lost(
+        &self,
+        sandbox: &SandboxId,
+        generation: u64,
+        ended_ms: u64,
+    ) -> Result<u64, CatalogError> {
+        let sandbox = sandbox.clone();
+        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+            let changed = connection
+                .prepare_cached(
+                    "UPDATE execs SET state = 'lost', ended_ms = ?
+                     WHERE sandbox = ? AND state = 'running' AND generation <= ?",
+                )?
+                .execute(params![integer(ended_ms), sandbox.as_str(), integer(generation)])?;
+            Ok(changed as u64)
+        })
+        .await
+    }
+
+    /// Forgets the oldest ended execs of every sandbox that has more than [`EXECS_KEPT`]. Answers how many.
+    pub async fn prune_execs(&self) -> Result<u64, CatalogError> {
+        let crowded: Vec<SandboxId> = self
+            .read(|connection| {
+                let sql = "SELECT sandbox FROM execs GROUP BY sandbox HAVING count(*) > ?";
+                let mut statement = connection.prepare_cached(sql)?;
+                statement.query_and_then([EXECS_KEPT], |row| row.parsed("sandbox"))?.collect()
+            })
+            .await?;
+        let mut pruned = 0;
+        // One short transaction per sandbox, so that nobody waits for all of them.
+        for sandbox in crowded {
+            pruned += self.write(Manner::LIGHT_UPKEEP, move |connection| prune(connection, &sandbox)).await?;
+        }
+        Ok(pruned)
+    }
+}
+
+fn insert(connection: &Connection, row: &ExecRow) -> Result<(), CatalogError> {
+    let inserted = connection
+        .prepare_cached(
+            "INSERT INTO execs (id, tenant, sandbox, argv, command, started_ms, ended_ms, outcome, state, generation)
+             SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM sandboxes WHERE id = ?3 AND tenant = ?2)",
+        )?
+        .execute(params![
+            row.id.as_str(),
+            row.tenant.as_str(),
+            row.sandbox.as_str(),
+            json(&row.argv, "argv")?,
+            json(&row.command, "command")?,
+            integer(row.started_ms),
+            row.ended_ms.map(integer),
+            row.outcome.as_ref().map(|outcome| json(outcome, "outcome")).transpose()?,
+            word(&row.state, "state")?,
+            integer(row.generation),
+        ])?;
+    if inserted == 0 { Err(CatalogError::unknown_sandbox(&row.sandbox)) } else { Ok(()) }
+}
+
+fn prune(connection: &Connection, sandbox: &SandboxId) -> Result<u64, CatalogError> {
+    let pruned = connection
+        .prepare_cached(
+            "DELETE FROM execs WHERE id IN (
+                 SELECT id FROM execs WHERE sandbox = ? AND state <> 'running'
+                 ORDER BY started_ms DESC, id DESC LIMIT -1 OFFSET ?)",
+        )?
+        .execute(params![sandbox.as_str(), EXECS_KEPT])?;
+    Ok(pruned as u64)
+}
+
+fn decode(row: &Row<'_>) -> Result<ExecRow, CatalogError> {
+    Ok(ExecRow {
+        id: row.parsed("id")?,
+        tenant: row.parsed("tenant")?,
+        sandbox: row.parsed("sandbox")?,
+        argv: row.json("argv")?,
+        command: row.json("command")?,
+        started_ms: row.count("started_ms")?,
+        ended_ms: row.count_if_any("ended_ms")?,
+        outcome: row.json_if_any("outcome")?,
+        state: row.word::<ExecState>("state")?,
+        generation: row.count("generation")?,
+    })
+}

@@ -1,0 +1,215 @@
+//! Idempotency keys: a request that comes twice happens once, and is answered the same.
+//!
+//! ```text
+//!  begin ─► Fresh ─► (the caller does it) ─► finish ─► Done for a day
+//!             └────► abandon, or the daemon dies ─► forgotten, may be tried again
+//! ```
+//!
+//! Creating a sandbox needs no second step: its row is the reply, remembered in the commit that inserts it.
+
+use burrow_model::{SandboxId, TenantId};
+use rusqlite::{Connection, params};
+use sha2::{Digest, Sha256};
+
+use crate::connection::{Columns, integer};
+use crate::writer::Manner;
+use crate::{Catalog, CatalogError, SandboxRow};
+
+/// How long a key is remembered: longer than any client retries.
+pub const IDEMPOTENCY_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The route under which creates of sandboxes are remembered.
+const SANDBOXES: &str = "sandboxes";
+
+/// What a client sent to mark a request as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    pub key: String,
+    /// SHA-256 of the request's body: the same key with another body is a mistake.
+    pub body_hash: [u8; 32],
+}
+
+impl Idempotency {
+    pub fn of(key: &str, body: &[u8]) -> Self {
+        Self { key: key.to_owned(), body_hash: Sha256::digest(body).into() }
+    }
+}
+
+/// What `idempotency_begin` found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// Never seen: do it, then finish or abandon.
+    Fresh,
+    /// Done before, with this reply.
+    Done { status: u16, body: Vec<u8> },
+    /// Another request with the same key is under way.
+    InFlight,
+    /// The key was used for another request.
+    Mismatch,
+}
+
+impl Catalog {
+    pub async fn idempotency_begin(
+        &self,
+        tenant: &TenantId,
+        idempotency: Idempotency,
+        route: &str,
+        now_ms: u64,
+    ) -> Result<Begun, CatalogError> {
+        let (tenant, route, boot) = (tenant.clone(), route.to_owned(), self.inner.boot.clone());
+        // Allowed on a full disk, as execs are; what it guards is refused by itself where it must be.
+        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+            let Some(entry) = find(connection, &tenant, &idempotency.key, &boot, now_ms)? else {
+                let sandbox = None;
+                let begun = NewEntry {
+                    idempotency: &idempotency,
+                    route: &route,
+                    state: "begun",
+                    sandbox,
+                    boot: &boot,
+                };
+                insert(connection, &tenant, &begun, now_ms)?;
+                return Ok(Begun::Fresh);
+            };
+            if entry.route != route || entry.body_hash != idempotency.body_hash {
+                return Ok(Begun::Mismatch);
+            }
+            Ok(entry.reply.map_or(Begun::InFlight, |(status, body)| Begun::Done { status, body }))
+        })
+        .await
+    }
+
+    /// Stores the reply. It is kept as it is: a body that holds a secret must not be given here.
+    pub async fn idempotency_finish(
+        &self,
+        tenant: &TenantId,
+        key: &str,
+        status: u16,
+        body: Vec<u8>,
+    ) -> Result<(), CatalogError> {
+        let (tenant, key) = (tenant.clone(), key.to_owned());
+        self.write(Manner::UPKEEP, move |connection| {
+            connection
+                .prepare_cached(
+                    "UPDATE idempotency SET state = 'done', status = ?, body = ?
+                     WHERE tenant = ? AND key = ? AND state = 'begun'",
+                )?
+                .execute(params![status, body, tenant.as_str(), key])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Forgets a request that was begun and did not happen.
+    pub async fn idempotency_abandon(&self, tenant: &TenantId, key: &str) -> Result<(), CatalogError> {
+        let (tenant, key) = (tenant.clone(), key.to_owned());
+        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+            connection
+                .prepare_cached("DELETE FROM idempotency WHERE tenant = ? AND key = ? AND state = 'begun'")?
+                .execute([tenant.as_str(), &key])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Forgets what is older than a day. Answers how many.
+    pub async fn purge_idempotency(&self, now_ms: u64) -> Result<u64, CatalogError> {
+        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+            let purged = connection
+                .prepare_cached("DELETE FROM idempotency WHERE created_ms <= ?")?
+                .execute([integer(now_ms.saturating_sub(IDEMPOTENCY_KEPT_MS))])?;
+            Ok(purged as u64)
+        })
+        .await
+    }
+}
+
+/// The sandbox that the same create made before.
+pub(crate) fn of_sandbox(
+    connection: &Connection,
+    tenant: &TenantId,
+    given: &Idempotency,
+    boot: &str,
+    now_ms: u64,
+) -> Result<Option<SandboxId>, CatalogError> {
+    let Some(entry) = find(connection, tenant, &given.key, boot, now_ms)? else { return Ok(None) };
+    if entry.route != SANDBOXES || entry.body_hash != given.body_hash {
+        return Err(CatalogError::IdempotencyMismatch);
+    }
+    Ok(entry.sandbox)
+}
+
+pub(crate) fn remember_sandbox(
+    connection: &Connection,
+    given: &Idempotency,
+    row: &SandboxRow,
+    boot: &str,
+) -> Result<(), CatalogError> {
+    let sandbox = Some(&row.id);
+    let entry = NewEntry { idempotency: given, route: SANDBOXES, state: "done", sandbox, boot };
+    insert(connection, &row.tenant, &entry, row.created_ms)
+}
+
+struct Entry {
+    route: String,
+    body_hash: Vec<u8>,
+    reply: Option<(u16, Vec<u8>)>,
+    sandbox: Option<SandboxId>,
+}
+
+struct NewEntry<'a> {
+    idempotency: &'a Idempotency,
+    route: &'a str,
+    state: &'static str,
+    sandbox: Option<&'a SandboxId>,
+    boot: &'a str,
+}
+
+/// An entry that counts: not too old, and not begun by an earlier daemon, which will never finish it.
+fn find(
+    connection: &Connection,
+    tenant: &TenantId,
+    key: &str,
+    boot: &str,
+    now_ms: u64,
+) -> Result<Option<Entry>, CatalogError> {
+    let oldest = integer(now_ms.saturating_sub(IDEMPOTENCY_KEPT_MS));
+    let mut statement = connection.prepare_cached(
+        "SELECT route, body_hash, status, body, sandbox FROM idempotency
+         WHERE tenant = ? AND key = ? AND created_ms > ? AND (state = 'done' OR boot = ?)",
+    )?;
+    let mut rows = statement.query(params![tenant.as_str(), key, oldest, boot])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let (status, body): (Option<u16>, Option<Vec<u8>>) = (row.get("status")?, row.get("body")?);
+    Ok(Some(Entry {
+        route: row.text("route")?,
+        body_hash: row.get("body_hash")?,
+        reply: status.zip(body),
+        sandbox: row.parsed_if_any("sandbox")?,
+    }))
+}
+
+fn insert(
+    connection: &Connection,
+    tenant: &TenantId,
+    entry: &NewEntry<'_>,
+    now_ms: u64,
+) -> Result<(), CatalogError> {
+    // It may replace one that does not count any more and was not purged yet.
+    connection
+        .prepare_cached(
+            "INSERT OR REPLACE INTO idempotency (tenant, key, route, body_hash, state, sandbox, boot, created_ms)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        )?
+        .execute(params![
+            tenant.as_str(),
+            entry.idempotency.key,
+            entry.route,
+            entry.idempotency.body_hash.as_slice(),
+            entry.state,
+            entry.sandbox.map(SandboxId::as_str),
+            entry.boot,
+            integer(now_ms),
+        ])?;
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! API keys: who may ask. Secrets are stored as their hash, and looked up by it.
+//!
+//! Every request authenticates, so keys are also kept in RAM: loaded at open, changed on the writer's thread after each
+//! commit and before its answer. A revoked key is therefore dead when `revoke_key` returns, whoever is waiting.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use burrow_model::{KeyId, SandboxId, Scope, TenantId};
+use data_encoding::HEXLOWER;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use sha2::{Digest, Sha256};
+
+use crate::connection::{Columns, integer, word};
+use crate::writer::Manner;
+use crate::{Catalog, CatalogError, KeyRow, NewKey, Page, PageRequest};
+
+/// 160 random bits.
+const SECRET_BYTES: usize = 20;
+const SECRET_PREFIX: &str = "e2b_";
+/// Characters of a secret that are kept to tell keys apart: 16 of its 160 bits.
+const SHOWN_CHARACTERS: usize = 8;
+
+/// The use of a key is written down at most this often.
+const LAST_USED_EVERY_MS: u64 = 60_000;
+
+/// A key's secret: `e2b_` and 40 hexadecimal digits. Seen once, by who created the key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeySecret(String);
+
+impl KeySecret {
+    /// A new secret, from the kernel's random generator.
+    pub fn generate() -> Self {
+        let mut bytes = [0; SECRET_BYTES];
+        getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+        Self(format!("{SECRET_PREFIX}{}", HEXLOWER.encode(&bytes)))
+    }
+
+    /// The secret itself, to hand to its owner.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for KeySecret {
+    type Err = CatalogError;
+
+    fn from_str(text: &str) -> Result<Self, CatalogError> {
+        let digits = text.strip_prefix(SECRET_PREFIX).ok_or(CatalogError::BadSecret)?;
+        let good = digits.len() == 2 * SECRET_BYTES
+            && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if good { Ok(Self(text.to_owned())) } else { Err(CatalogError::BadSecret) }
+    }
+}
+
+impl fmt::Debug for KeySecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+type Hash = [u8; 32];
+
+impl Catalog {
+    /// Makes a key with a new secret.
+    pub async fn create_key(&self, new: NewKey) -> Result<(KeyRow, KeySecret), CatalogError> {
+        let secret = KeySecret::generate();
+        let row = self.create_key_with_secret(new, &secret).await?;
+        Ok((row, secret))
+    }
+
+    /// Makes a key with a secret that its owner has already, so that it can be written down before it opens anything.
+    pub async fn create_key_with_secret(
+        &self,
+        new: NewKey,
+        secret: &KeySecret,
+    ) -> Result<KeyRow, CatalogError> {
+        let prefix = secret.expose()[..SHOWN_CHARACTERS].to_owned();
+        let NewKey { tenant, name, scope, sandbox, created_ms, expires_ms } = new;
+        let (id, revoked_ms, last_used_ms) = (KeyId::generate(), None, None);
+        let row = KeyRow {
+            id,
+            tenant,
+            name,
+            scope,
+            sandbox,
+            created_ms,
+            expires_ms,
+            revoked_ms,
+            last_used_ms,
+            prefix,
+        };
+        let hash = hash(secret.expose());
+        let cache = self.inner.keys.clone();
+        let work = move |connection: &Connection| insert(connection, &row, &hash).map(|()| row.clone());
+        let after = move |row: &KeyRow| {
+            cache.write().insert(hash, row.clone());
+        };
+        self.inner.writer.write_then(Manner::GROWTH, work, after).await
+    }
+
+    /// The key a secret belongs to, if it is usable now. Answers from RAM.
+    ///
+    /// Looking a hash up leaks by its timing at most a hash's first bits, which say nothing about the secret.
+    pub fn authenticate(&self, secret: &str, now_ms: u64) -> Option<KeyRow> {
+        let hash = hash(secret);
+        let found = self.inner.keys.read().get(&hash).filter(|row| row.is_usable(now_ms)).cloned()?;
+        let due = found.last_used_ms.is_none_or(|at_ms| now_ms >= at_ms.saturating_add(LAST_USED_EVERY_MS));
+        if due && self.inner.keys.note_use(&hash, now_ms) {
+            let id = found.id.clone();
+            self.inner.writer.write_lazily(move |connection| {
+                connection
+                    .prepare_cached("UPDATE keys SET last_used_ms = ? WHERE id = ?")?
+                    .execute(params![integer(now_ms), id.as_str()])?;
+                Ok(())
+            });
+        }
+        Some(found)
+    }
+
+    pub async fn key(&self, tenant: &TenantId, id: &KeyId) -> Result<Option<KeyRow>, CatalogError> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        self.read(move |connection| find(connection, &tenant, &id)).await
+    }
+
+    /// A page of a tenant's keys, newest first, revoked ones included.
+    pub async fn list_keys(
+        &self,
+        tenant: &TenantId,
+        page: PageRequest,
+    ) -> Result<Page<KeyRow>, CatalogError> {
+        let tenant = tenant.clone();
+        let rows_max = page.rows_max();
+        let (at_ms, id) =
+            page.after::<KeyId>()?.map_or((i64::MAX, String::new()), |(at, id)| (at, id.into()));
+        self.read(move |connection| {
+            let sql = "SELECT * FROM keys WHERE tenant = ? AND (created_ms, id) < (?, ?)
+                       ORDER BY created_ms DESC, id DESC LIMIT ?";
+            let limit = integer(rows_max as u64 + 1);
+            let mut statement = connection.prepare_cached(sql)?;
+            let rows = statement
+                .query_and_then(params![tenant.as_str(), at_ms, id, limit], decode)?
+                .collect::<Result<Vec<_>, _>>()?;
+            Ok(Page::cut(rows, rows_max, |row| (row.created_ms, row.id.as_str())))
+        })
+        .await
+    }
+
+    /// Ends a key, at once. Of one that was revoked before: nothing to do. The last key that can manage keys stays.
+    pub async fn revoke_key(
+        &self,
+        tenant: &TenantId,
+        id: &KeyId,
+        now_ms: u64,
+    ) -> Result<KeyRow, CatalogError> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        let cache = self.inner.keys.clone();
+        let work = move |connection: &Connection| revoke(connection, &tenant, &id, now_ms);
+        self.inner.writer.write_then(Manner::UPKEEP, work, move |row: &KeyRow| cache.revoke(&row.id)).await
+    }
+
+    /// How many keys can manage a tenant's keys at `now_ms`: none before the first was made.
+    pub async fn usable_admin_keys(&self, tenant: &TenantId, now_ms: u64) -> Result<u64, CatalogError> {
+        let tenant = tenant.clone();
+        self.read(move |connection| usable_admins(connection, &tenant, now_ms)).await
+    }
+}
+
+fn hash(secret: &str) -> Hash {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+// === impl KeyCache ===
+
+/// Every key that was not revoked, by the hash of its secret.
+pub(crate) struct KeyCache {
+    by_hash: RwLock<HashMap<Hash, KeyRow>>,
+}
+
+impl KeyCache {
+    pub(crate) fn load(connection: &Connection) -> Result<Self, CatalogError> {
+        let mut statement = connection.prepare("SELECT * FROM keys WHERE revoked_ms IS NULL")?;
+        let keys =
+            statement.query_and_then((), |row| Ok::<_, CatalogError>((row.get("hash")?, decode(row)?)))?;
+        Ok(Self { by_hash: RwLock::new(keys.collect::<Result<_, _>>()?) })
+    }
+
+    /// Ends, in RAM, the keys that were limited to a sandbox.
+    pub(crate) fn revoke_of_sandbox(&self, sandbox: &SandboxId) {
+        // Most deletes concern no key; they need no exclusive lock.
+        let concerned = self.read().values().any(|row| row.sandbox.as_ref() == Some(sandbox));
+        if concerned {
+            self.write().retain(|_, row| row.sandbox.as_ref() != Some(sandbox));
+        }
+    }
+
+    fn revoke(&self, id: &KeyId) {
+        self.write().retain(|_, row| row.id != *id);
+    }
+
+    /// Remembers a use. False if another request did so meanwhile.
+    fn note_use(&self, hash: &Hash, now_ms: u64) -> bool {
+        let mut keys = self.write();
+        let Some(row) = keys.get_mut(hash) else { return false };
+        let due = row.last_used_ms.is_none_or(|at_ms| now_ms >= at_ms.saturating_add(LAST_USED_EVERY_MS));
+        if due {
+            row.last_used_ms = Some(now_ms);
+        }
+        due
+    }
+
+    // A panic while the lock was held cannot have left the map half-changed: each change is one call.
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<Hash, KeyRow>> {
+        self.by_hash.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<Hash, KeyRow>> {
+        self.by_hash.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === the rows ===
+
+fn insert(connection: &Connection, row: &KeyRow, hash: &Hash) -> Result<(), CatalogError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO keys (id, tenant, name, scope, sandbox, created_ms, expires_ms, prefix, hash)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )?
+        .execute(params![
+            row.id.as_str(),
+            row.tenant.as_str(),
+            row.name,
+            word(&row.scope, "scope")?,
+            row.sandbox.as_ref().map(|id| id.as_str()),
+            integer(row.created_ms),
+            row.expires_ms.map(integer),
+            row.prefix,
+            hash.as_slice(),
+        ])?;
+    Ok(())
+}
+
+fn find(connection: &Connection, tenant: &TenantId, id: &KeyId) -> Result<Option<KeyRow>, CatalogError> {
+    let mut statement = connection.prepare_cached("SELECT * FROM keys WHERE id = ? AND tenant = ?")?;
+    statement.query_row([id.as_str(), tenant.as_str()], |row| Ok(decode(row))).optional()?.transpose()
+}
+
+fn revoke(
+    connection: &Connection,
+    tenant: &TenantId,
+    id: &KeyId,
+    now_ms: u64,
+) -> Result<KeyRow, CatalogError> {
+    let unknown = || CatalogError::Unknown { kind: "key", id: id.to_string() };
+    let mut row = find(connection, tenant, id)?.ok_or_else(unknown)?;
+    if row.revoked_ms.is_some() {
+        return Ok(row);
+    }
+    let counts = row.scope == Scope::Admin && row.sandbox.is_none() && row.is_usable(now_ms);
+    if counts && usable_admins(connection, tenant, now_ms)? <= 1 {
+        return Err(CatalogError::LastAdminKey);
+    }
+    connection
+        .prepare_cached("UPDATE keys SET revoked_ms = ? WHERE id = ?")?
+        .execute(params![integer(now_ms), id.as_str()])?;
+    row.revoked_ms = Some(now_ms);
+    Ok(row)
+}
+
+fn usable_admins(connection: &Connection, tenant: &TenantId, now_ms: u64) -> Result<u64, CatalogError> {
+    let sql = "SELECT count(*) AS count FROM keys WHERE tenant = ? AND scope = 'admin' AND sandbox IS NULL
+               AND revoked_ms IS NULL AND (expires_ms IS NULL OR expires_ms > ?)";
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.query_row(params![tenant.as_str(), integer(now_ms)], |row| Ok(row.count("count")))?
+}
+
+fn decode(row: &Row<'_>) -> Result<KeyRow, CatalogError> {
+    Ok(KeyRow {
+        id: row.parsed("id")?,
+        tenant: row.parsed("tenant")?,
+        name: row.text("name")?,
+        scope: row.word("scope")?,
+        sandbox: row.parsed_if_any("sandbox")?,
+        created_ms: row.count("created_ms")?,
+        expires_ms: row.count_if_any("expires_ms")?,
+        revoked_ms: row.count_if_any("revoked_ms")?,
+        last_used_ms: row.count_if_any("last_used_ms")?,
+        prefix: row.text("prefix")?,
+    })
+}

@@ -1,0 +1,234 @@
+//! The rows as callers see them. Times are milliseconds since the Unix epoch.
+
+use std::fmt;
+
+use burrow_model::{
+    ExecId, Image, ImageId, KeyId, Label, Name, OperationId, SandboxId, SandboxSpec, Scope, State,
+    StopReason, TenantId,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A sandbox, from the intent to create it until nothing of it is left.
+#[derive(Clone, PartialEq)]
+pub struct SandboxRow {
+    pub id: SandboxId,
+    pub tenant: TenantId,
+    pub name: Option<Name>,
+    pub spec: SandboxSpec,
+    pub state: State,
+    pub stop_reason: Option<StopReason>,
+    pub image: ImageId,
+    /// What the guest agent expects of whoever talks to it. `Debug` prints `***`.
+    pub token: String,
+    /// The runtime's machine, opaque here.
+    pub machine: Option<Value>,
+    pub created_ms: u64,
+    pub updated_ms: u64,
+    pub started_ms: Option<u64>,
+    pub stopped_ms: Option<u64>,
+    pub failure: Option<String>,
+    /// Counts starts.
+    pub generation: u64,
+}
+
+impl fmt::Debug for SandboxRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SandboxRow")
+            .field("id", &self.id)
+            .field("tenant", &self.tenant)
+            .field("name", &self.name)
+            .field("spec", &self.spec)
+            .field("state", &self.state)
+            .field("stop_reason", &self.stop_reason)
+            .field("image", &self.image)
+            .field("token", &"***")
+            .field("machine", &self.machine)
+            .field("created_ms", &self.created_ms)
+            .field("updated_ms", &self.updated_ms)
+            .field("started_ms", &self.started_ms)
+            .field("stopped_ms", &self.stopped_ms)
+            .field("failure", &self.failure)
+            .field("generation", &self.generation)
+            .finish()
+    }
+}
+
+/// What changes of a sandbox; `None` leaves a column as it is. For a column that can be empty, `Some(None)` empties it.
+#[derive(Clone, PartialEq)]
+pub struct SandboxChange {
+    pub updated_ms: u64,
+    pub state: Option<State>,
+    pub stop_reason: Option<Option<StopReason>>,
+    pub name: Option<Option<Name>>,
+    pub spec: Option<SandboxSpec>,
+    pub image: Option<ImageId>,
+    pub token: Option<String>,
+    pub machine: Option<Option<Value>>,
+    pub started_ms: Option<Option<u64>>,
+    pub stopped_ms: Option<Option<u64>>,
+    pub failure: Option<Option<String>>,
+    pub generation: Option<u64>,
+}
+
+impl SandboxChange {
+    /// Nothing but the time of the change: `SandboxChange { state: Some(…), ..SandboxChange::at(now_ms) }`.
+    pub fn at(updated_ms: u64) -> Self {
+        Self {
+            updated_ms,
+            state: None,
+            stop_reason: None,
+            name: None,
+            spec: None,
+            image: None,
+            token: None,
+            machine: None,
+            started_ms: None,
+            stopped_ms: None,
+            failure: None,
+            generation: None,
+        }
+    }
+}
+
+impl fmt::Debug for SandboxChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SandboxChange")
+            .field("updated_ms", &self.updated_ms)
+            .field("state", &self.state)
+            .field("stop_reason", &self.stop_reason)
+            .field("name", &self.name)
+            .field("spec", &self.spec)
+            .field("image", &self.image)
+            .field("token", &self.token.as_ref().map(|_| "***"))
+            .field("machine", &self.machine)
+            .field("started_ms", &self.started_ms)
+            .field("stopped_ms", &self.stopped_ms)
+            .field("failure", &self.failure)
+            .field("generation", &self.generation)
+            .finish()
+    }
+}
+
+/// One run of one process, as history keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExecRow {
+    pub id: ExecId,
+    pub tenant: TenantId,
+    pub sandbox: SandboxId,
+    pub argv: Vec<String>,
+    /// The request without the values of its environment.
+    pub command: Value,
+    pub started_ms: u64,
+    pub ended_ms: Option<u64>,
+    pub outcome: Option<Value>,
+    pub state: ExecState,
+    /// Which start of the sandbox it ran in.
+    pub generation: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecState {
+    Running,
+    Ended,
+    /// Its sandbox stopped before anybody saw how it ended.
+    Lost,
+}
+
+/// An API key without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRow {
+    pub id: KeyId,
+    pub tenant: TenantId,
+    pub name: String,
+    pub scope: Scope,
+    /// The only sandbox it may touch, if it is limited to one.
+    pub sandbox: Option<SandboxId>,
+    pub created_ms: u64,
+    pub expires_ms: Option<u64>,
+    pub revoked_ms: Option<u64>,
+    /// Written at most once a minute.
+    pub last_used_ms: Option<u64>,
+    /// The secret's first 8 characters, so that people can tell keys apart.
+    pub prefix: String,
+}
+
+impl KeyRow {
+    /// Whether it opens anything at `now_ms`.
+    pub fn is_usable(&self, now_ms: u64) -> bool {
+        self.revoked_ms.is_none() && self.expires_ms.is_none_or(|expires_ms| now_ms < expires_ms)
+    }
+}
+
+/// A key to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewKey {
+    pub tenant: TenantId,
+    pub name: String,
+    pub scope: Scope,
+    pub sandbox: Option<SandboxId>,
+    pub created_ms: u64,
+    pub expires_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageRow {
+    pub tenant: TenantId,
+    pub image: Image,
+    /// Whether the image's name still points at it. A newer image of the same name takes the name over.
+    pub named: bool,
+}
+
+/// An operation under way: what the journal holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OperationRow {
+    pub id: OperationId,
+    pub tenant: TenantId,
+    pub sandbox: SandboxId,
+    pub kind: String,
+    pub steps: Value,
+    pub started_ms: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventRow {
+    /// Grows over time, across all tenants, with gaps.
+    pub seq: u64,
+    pub tenant: TenantId,
+    pub at_ms: u64,
+    pub kind: String,
+    pub sandbox: Option<SandboxId>,
+    pub exec: Option<ExecId>,
+    pub detail: Value,
+}
+
+/// An event to be kept; it gets its number when it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewEvent {
+    pub tenant: TenantId,
+    pub at_ms: u64,
+    pub kind: String,
+    pub sandbox: Option<SandboxId>,
+    pub exec: Option<ExecId>,
+    pub detail: Value,
+}
+
+/// Which sandboxes a list shows: those that fulfil all that is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxFilter {
+    /// All of these labels.
+    pub labels: Vec<Label>,
+    /// Any of these states; empty for all.
+    pub states: Vec<State>,
+    pub name_prefix: Option<String>,
+}
+
+/// What `insert_sandbox_with_operation` did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    New,
+    /// The same request came before, under the same idempotency key, and made this sandbox, which may since have gone.
+    Existing(SandboxId),
+}

@@ -1,0 +1,17 @@
+//! The catalog through its public surface: one program, so that it links once.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
+mod crash;
+mod events;
+mod execs;
+mod full_disk;
+mod idempotency;
+mod images;
+mod keys;
+mod migrations;
+mod opening;
+mod pages;
+mod rows;
+mod sandboxes;
+mod search;
+mod upkeep;

@@ -1,0 +1,182 @@
+//! Migrations: a catalog of every earlier version becomes one of the current version, whole.
+//!
+//! `tests/fixtures/vN.sql` is a dump of a catalog of version N with something in every table. A new migration needs
+//! one more: when the one of the current version is missing, the test writes it and fails until it is committed. A
+//! fixture is never changed afterwards, which also catches a released migration that was edited.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burrow_catalog::{Catalog, Idempotency, SandboxChange, SandboxFilter, VERSION};
+use burrow_model::{Scope, State};
+use rusqlite::Connection;
+use serde_json::json;
+
+use crate::rows::{self, NOW};
+
+fn fixture(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/v{version}.sql"))
+}
+
+#[tokio::test]
+async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
+    let fresh = fresh_schema();
+    for version in 1..=VERSION {
+        let Ok(dump) = fs::read_to_string(fixture(version)) else {
+            write_fixture_or_fail(version).await;
+            continue;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("catalog.db");
+        Connection::open(&path).unwrap().execute_batch(&dump).unwrap();
+        let catalog = Catalog::open(&path).unwrap();
+        catalog.integrity_check().await.unwrap();
+        check_content(&catalog).await;
+        drop(catalog);
+        assert_eq!(schema(&Connection::open(&path).unwrap()), fresh, "from version {version}");
+    }
+}
+
+#[test]
+fn a_released_migration_never_changes() {
+    // The dump of the current version was made by the migrations as they were released.
+    let Ok(dump) = fs::read_to_string(fixture(VERSION)) else { return };
+    let connection = Connection::open_in_memory().unwrap();
+    connection.execute_batch(&dump).unwrap();
+    assert_eq!(schema(&connection), fresh_schema());
+}
+
+#[test]
+fn every_table_names_its_tenant() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.db");
+    drop(Catalog::open(&path).unwrap());
+    let connection = Connection::open(&path).unwrap();
+    let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'tenants'";
+    let mut statement = connection.prepare(sql).unwrap();
+    let tables: Vec<String> =
+        statement.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert!(tables.len() > 8);
+    for table in tables {
+        let sql = "SELECT count(*) FROM pragma_table_info(?) WHERE name = 'tenant' AND \"notnull\" = 1";
+        let count: u32 = connection.query_row(sql, [&table], |row| row.get(0)).unwrap();
+        assert_eq!(count, 1, "{table}");
+    }
+}
+
+/// What every fixture holds; a fixture of a later version may hold more.
+async fn populate(catalog: &Catalog) {
+    let tenant = catalog.default_tenant();
+    let mut row = rows::sandbox(&tenant, NOW);
+    row.name = Some("web".parse().unwrap());
+    row.spec.labels.insert("team".to_owned(), "a".to_owned());
+    let operation = rows::operation(&row, "create");
+    let key = Some(Idempotency::of("k", b"{}"));
+    catalog.insert_sandbox_with_operation(row.clone(), operation, key).await.unwrap();
+    let running = SandboxChange {
+        state: Some(State::Running),
+        machine: Some(Some(json!({ "pid": 1 }))),
+        started_ms: Some(Some(NOW + 1)),
+        generation: Some(1),
+        ..SandboxChange::at(NOW + 1)
+    };
+    catalog.update_sandbox(&row.id, running, None).await.unwrap();
+    let exec = rows::exec(&row, NOW + 2);
+    catalog.insert_exec(exec.clone()).await.unwrap();
+    catalog.finish_exec(&exec.id, NOW + 3, json!({ "code": 3 })).await.unwrap();
+    catalog.create_key_with_secret(rows::key(&tenant, Scope::Admin), &SECRET.parse().unwrap()).await.unwrap();
+    catalog.insert_image(&tenant, rows::image("base", NOW)).await.unwrap();
+    catalog.append_event(rows::event(&tenant, "sandbox.created")).await.unwrap();
+}
+
+/// Opens the fixtures' key, and nothing else anywhere.
+const SECRET: &str = "e2b_00112233445566778899aabbccddeeff00112233";
+
+async fn check_content(catalog: &Catalog) {
+    let tenant = catalog.default_tenant();
+    let listed = catalog.list_sandboxes(&tenant, SandboxFilter::default(), rows::page(10)).await.unwrap();
+    let row = &listed.rows[0];
+    assert_eq!((row.name.as_ref().unwrap().as_str(), row.state, row.generation), ("web", State::Running, 1));
+    assert_eq!(row.spec.labels["team"], "a");
+    let filter = SandboxFilter { labels: vec!["team=a".parse().unwrap()], ..SandboxFilter::default() };
+    assert_eq!(catalog.list_sandboxes(&tenant, filter, rows::page(10)).await.unwrap().rows.len(), 1);
+    let execs = catalog.list_execs(&tenant, &row.id, rows::page(10)).await.unwrap();
+    assert_eq!(execs.rows[0].outcome, Some(json!({ "code": 3 })));
+    assert_eq!(catalog.open_operations().await.unwrap()[0].sandbox, row.id);
+    assert_eq!(catalog.authenticate(SECRET, NOW).unwrap().scope, Scope::Admin);
+    assert!(catalog.image_by_name(&tenant, &"base".parse().unwrap()).await.unwrap().is_some());
+    assert_eq!(catalog.events_since(&tenant, 0, 10).await.unwrap()[0].kind, "sandbox.created");
+}
+
+async fn write_fixture_or_fail(version: u32) {
+    assert_eq!(
+        version, VERSION,
+        "the fixture of version {version} is missing, and only its release could write it"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.db");
+    let catalog = Catalog::open(&path).unwrap();
+    populate(&catalog).await;
+    drop(catalog);
+    fs::write(fixture(version), dump(&Connection::open(&path).unwrap())).unwrap();
+    panic!("`tests/fixtures/v{version}.sql` was missing and has been written: commit it");
+}
+
+fn fresh_schema() -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.db");
+    drop(Catalog::open(&path).unwrap());
+    schema(&Connection::open(&path).unwrap())
+}
+
+/// Every table and index, without its comments and spacing.
+fn schema(connection: &Connection) -> Vec<String> {
+    let sql = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type, name";
+    let mut statement = connection.prepare(sql).unwrap();
+    let plain = |sql: String| {
+        let lines = sql.lines().map(|line| line.split("--").next().unwrap_or_default());
+        lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+    };
+    statement.query_map((), |row| row.get(0)).unwrap().map(|sql| plain(sql.unwrap())).collect()
+}
+
+/// The database as SQL, as the `sqlite3` program's `.dump` would write it.
+fn dump(connection: &Connection) -> String {
+    let version: u32 = connection.query_row("PRAGMA user_version", (), |row| row.get(0)).unwrap();
+    let mut text = format!("-- A catalog of version {version}, written by tests/catalog/migrations.rs.\n");
+    let _ = writeln!(text, "PRAGMA foreign_keys = OFF;\nBEGIN;");
+    let objects = |kind: &str| -> Vec<(String, String)> {
+        let sql = "SELECT name, sql FROM sqlite_master WHERE type = ? AND sql IS NOT NULL AND name NOT LIKE 'sqlite_%'
+                   ORDER BY rowid";
+        let mut statement = connection.prepare(sql).unwrap();
+        statement
+            .query_map([kind], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect()
+    };
+    for (table, sql) in objects("table") {
+        let _ = writeln!(text, "{sql};");
+        for row in values(connection, &table) {
+            let _ = writeln!(text, "INSERT INTO {table} VALUES ({row});");
+        }
+    }
+    for (_, sql) in objects("index") {
+        let _ = writeln!(text, "{sql};");
+    }
+    let _ = writeln!(text, "PRAGMA user_version = {version};\nCOMMIT;");
+    text
+}
+
+fn values(connection: &Connection, table: &str) -> Vec<String> {
+    let mut statement = connection.prepare("SELECT name FROM pragma_table_info(?)").unwrap();
+    let columns: Vec<String> = statement
+        .query_map([table], |row| row.get::<_, String>(0))
+        .unwrap()
+        .map(|name| format!("quote({})", name.unwrap()))
+        .collect();
+    let sql = format!("SELECT {} FROM {table}", columns.join(" || ', ' || "));
+    let mut statement = connection.prepare(&sql).unwrap();
+    statement.query_map((), |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+}

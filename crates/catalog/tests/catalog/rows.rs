@@ -1,0 +1,107 @@
+//! Rows for tests, complete and plain.
+
+use std::collections::BTreeMap;
+
+use burrow_catalog::{
+    Catalog, ExecRow, ExecState, Inserted, NewEvent, NewKey, OperationRow, PageRequest, SandboxRow,
+};
+use burrow_model::{
+    ExecId, Image, ImageConfig, ImageId, Lifetime, Limits, OperationId, SandboxId, SandboxSpec, Scope, State,
+    TenantId,
+};
+use serde_json::json;
+
+pub(crate) const NOW: u64 = 1_800_000_000_000;
+
+pub(crate) fn spec() -> SandboxSpec {
+    SandboxSpec {
+        image: "base".parse().unwrap(),
+        driver: "container".to_owned(),
+        limits: Limits { ram_mib: 512, cpu_millis: 1000, pids: 256, disk_mib: 1024 },
+        env: BTreeMap::from([("LANG".to_owned(), "C.UTF-8".to_owned())]),
+        labels: BTreeMap::new(),
+        workdir: None,
+        user: None,
+        lifetime: Lifetime::Persistent { expires_ms: None },
+        services: BTreeMap::new(),
+    }
+}
+
+pub(crate) fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
+    SandboxRow {
+        id: SandboxId::generate(),
+        tenant: tenant.clone(),
+        name: None,
+        spec: spec(),
+        state: State::Creating,
+        stop_reason: None,
+        image: ImageId::generate(),
+        token: "very-secret-token".to_owned(),
+        machine: None,
+        created_ms,
+        updated_ms: created_ms,
+        started_ms: None,
+        stopped_ms: None,
+        failure: None,
+        generation: 0,
+    }
+}
+
+pub(crate) fn operation(sandbox: &SandboxRow, kind: &str) -> OperationRow {
+    OperationRow {
+        id: OperationId::generate(),
+        tenant: sandbox.tenant.clone(),
+        sandbox: sandbox.id.clone(),
+        kind: kind.to_owned(),
+        steps: json!(["volume", "network", "machine"]),
+        started_ms: sandbox.created_ms,
+    }
+}
+
+/// Stores a sandbox whose creation is done.
+pub(crate) async fn store(catalog: &Catalog, row: &SandboxRow) {
+    let operation = operation(row, "create");
+    let id = operation.id.clone();
+    let inserted = catalog.insert_sandbox_with_operation(row.clone(), operation, None).await.unwrap();
+    assert_eq!(inserted, Inserted::New);
+    catalog.finish_operation(&id).await.unwrap();
+}
+
+pub(crate) fn exec(sandbox: &SandboxRow, started_ms: u64) -> ExecRow {
+    ExecRow {
+        id: ExecId::generate(),
+        tenant: sandbox.tenant.clone(),
+        sandbox: sandbox.id.clone(),
+        argv: vec!["sh".to_owned(), "-c".to_owned(), "exit 3".to_owned()],
+        command: json!({ "env": ["LANG"] }),
+        started_ms,
+        ended_ms: None,
+        outcome: None,
+        state: ExecState::Running,
+        generation: 1,
+    }
+}
+
+pub(crate) fn key(tenant: &TenantId, scope: Scope) -> NewKey {
+    let name = "a key".to_owned();
+    NewKey { tenant: tenant.clone(), name, scope, sandbox: None, created_ms: NOW, expires_ms: None }
+}
+
+pub(crate) fn image(name: &str, created_ms: u64) -> Image {
+    let config = ImageConfig { user: Some("user".to_owned()), ..ImageConfig::default() };
+    Image { id: ImageId::generate(), name: name.parse().unwrap(), config, size_bytes: 1 << 20, created_ms }
+}
+
+pub(crate) fn event(tenant: &TenantId, kind: &str) -> NewEvent {
+    let detail = json!({ "by": "test" });
+    NewEvent { tenant: tenant.clone(), at_ms: NOW, kind: kind.to_owned(), sandbox: None, exec: None, detail }
+}
+
+pub(crate) fn page(limit: u32) -> PageRequest {
+    PageRequest { cursor: None, limit }
+}
+
+/// A tenant beside the default one.
+pub(crate) async fn stranger(catalog: &Catalog) -> TenantId {
+    catalog.create_tenant("stranger", NOW).await.unwrap()
+}
