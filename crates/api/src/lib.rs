@@ -1,1 +1,33 @@
+//! The contract between Burrow and its clients: wire types, error codes, defaults.
+//!
+//! REST under `/v1`, JSON bodies, names in snake case, times in milliseconds since the Unix epoch, sizes in the unit
+//! their name ends with. Requests refuse unknown fields; answers may gain fields. What is absent: behaviour.
 
+pub mod defaults;
+mod attach;
+mod error;
+mod event;
+mod exec;
+mod files;
+mod host;
+mod image;
+mod key;
+mod page;
+mod sandbox;
+mod service;
+
+pub use attach::{AttachClientMessage, AttachServerMessage, OUTPUT_HEADER_BYTES, decode_output, encode_output};
+pub use error::{ErrorBody, ErrorCode, ErrorDetail};
+pub use event::Event;
+pub use exec::{
+    CreateExec, Exec, ExecOutcome, ExecState, OutputChunk, OutputStream, RunResult, SendSignal, StdinMode, TerminalSize,
+};
+pub use files::{
+    ChangeMode, FileEntry, FileKind, FileList, MakeDirectory, MoveFile, TarSummary, WatchEvent, WatchEventKind,
+};
+pub use host::{Ability, Driver, HostInfo, Readiness, Version};
+pub use image::{BuildImage, BuildProgress, Image};
+pub use key::{CreateKey, CreatedKey, Key, Scope};
+pub use page::Page;
+pub use sandbox::{CreateSandbox, Limits, LimitsRequest, Sandbox, SandboxState, Stats, StopReason, UpdateSandbox};
+pub use service::{CreateService, RestartPolicy, Service, ServiceState};

@@ -1,1 +1,42 @@
+//! The conductor: one task per sandbox, journaled operations with undo, recovery.
+//!
+//! ```text
+//!   Engine ──► Registry ──► one Actor task per sandbox (bounded inbox, owns the row and its State)
+//!                              │ operations: create · start · stop · delete (journaled)
+//!                              │ pause · resume · update
+//!                              ▼
+//!             catalog   volumes   network   runtime          (the seams; handed in)
+//! ```
+//!
+//! Invariant 2, "intent before resource": an operation's whole plan, with its undo, is durable before its first
+//! step; see [`journal`]. Invariant 4, "sandboxes outlive the daemon": [`recovery`] adopts what still runs.
+//!
+//! What is absent: syscalls, SQL, HTTP, a clock it was not given.
 
+mod actor;
+mod clock;
+mod engine;
+mod error;
+mod events;
+mod execs;
+
+pub mod faults;
+mod guest;
+mod images;
+pub mod journal;
+mod operations;
+mod options;
+mod recovery;
+mod registry;
+mod services;
+mod shared;
+mod upkeep;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use engine::{Created, Engine};
+pub use error::EngineError;
+pub use execs::{ExecOptions, ExecRecord, StartedExec};
+pub use guest::Guest;
+pub use images::{BuildStage, ImageBuilder};
+pub use options::{CreateOptions, LimitsChange, Policy, Seams, UpdateOptions};
+pub use services::ServiceStatus;

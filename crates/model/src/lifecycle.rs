@@ -99,12 +99,12 @@ pub fn admit(state: State, request: Request) -> Result<Admission, Refusal> {
         (State::Stopped, Use | Pause | Resume) => Err(Refusal::Stopped),
         (State::Failed, Use | Pause | Resume) => Err(Refusal::Failed),
 
-        // Transient states are seen only after a crash, before recovery has finished them.
+        // Transient states are seen only when an operation could be neither finished nor undone.
         (State::Creating | State::Starting | State::Stopping, Delete) => Ok(Now),
         (State::Creating | State::Starting, Use | Start | Stop | Pause | Resume | Update) => Err(Refusal::Creating),
-        (State::Stopping, Stop) => Ok(Already),
+        // An earlier attempt could not finish: try again.
+        (State::Stopping, Stop) | (State::Deleting, Delete) => Ok(Now),
         (State::Stopping, Use | Start | Pause | Resume | Update) => Err(Refusal::Stopped),
-        (State::Deleting, Delete) => Ok(Already),
         (State::Deleting, Use | Start | Stop | Pause | Resume | Update) => Err(Refusal::Deleting),
     }
 }
@@ -129,7 +129,7 @@ mod tests {
         check(State::Running, Request::Start, Ok(Admission::Already));
         check(State::Paused, Request::Pause, Ok(Admission::Already));
         check(State::Stopped, Request::Stop, Ok(Admission::Already));
-        check(State::Deleting, Request::Delete, Ok(Admission::Already));
+        check(State::Deleting, Request::Delete, Ok(Admission::Now));
     }
 
     #[test]

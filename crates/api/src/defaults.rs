@@ -1,0 +1,24 @@
+//! The defaults a user may rely on, each written once; the reference is generated from here.
+
+/// Port of the daemon.
+pub const PORT: u16 = 7700;
+pub const URL: &str = "http://127.0.0.1:7700";
+pub const IMAGE: &str = "debian";
+pub const DRIVER: &str = "container";
+pub const RAM_MIB: u32 = 1024;
+pub const CPU_MILLIS: u32 = 2000;
+pub const PIDS: u32 = 1024;
+pub const DISK_MIB: u32 = 10 * 1024;
+/// Bytes of output kept per exec for re-attaching.
+pub const RING_BYTES: u32 = 1 << 20;
+/// Bytes of output returned by a waited-for exec, per stream.
+pub const RUN_OUTPUT_BYTES: usize = 1 << 20;
+/// How long `stop` lets processes end by themselves.
+pub const STOP_GRACE_MS: u64 = 5_000;
+/// Entries of a page when the caller does not say, and at most.
+pub const PAGE_LIMIT: u32 = 100;
+pub const PAGE_LIMIT_MAX: u32 = 1_000;
+/// Entries of a directory listing at most.
+pub const LIST_ENTRIES_MAX: u32 = 100_000;
+/// Largest JSON body.
+pub const JSON_BODY_BYTES_MAX: usize = 1 << 20;

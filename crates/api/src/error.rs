@@ -1,0 +1,114 @@
+//! Errors as clients see them: a stable code, what was tried, and what to do.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Body of every answer that is not a success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    pub error: ErrorDetail,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorDetail {
+    pub code: ErrorCode,
+    /// What was tried and on what.
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// Stable: codes are only added. Each has one HTTP status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// The body, a query parameter or a header makes no sense.
+    InvalidRequest,
+    /// No key, or one that is unknown, expired or revoked.
+    Unauthorized,
+    /// The key's scope does not reach this far.
+    Forbidden,
+    /// No such thing, or not yours.
+    NotFound,
+    /// No such route.
+    NoSuchRoute,
+    MethodNotAllowed,
+    /// The name is taken, or a directory is not empty, or the file exists.
+    Conflict,
+    /// The sandbox is stopped, failed or being deleted.
+    NotRunning,
+    /// The exec has ended.
+    ExecEnded,
+    /// Same `Idempotency-Key`, other body.
+    IdempotencyMismatch,
+    /// Same `Idempotency-Key`, still being worked on.
+    IdempotencyInFlight,
+    /// A body, a path, a frame or a listing beyond its bound.
+    TooLarge,
+    UnsupportedMediaType,
+    /// A byte range outside of the file.
+    RangeNotSatisfiable,
+    /// A program that cannot be executed, an unknown user, a path of the wrong kind.
+    Unprocessable,
+    /// The sandbox's own bound: execs, terminals, watches.
+    TooMany,
+    /// Too many requests at once.
+    Busy,
+    /// Disk, quota or pool full.
+    NoSpace,
+    /// The guest agent does not answer.
+    GuestUnreachable,
+    /// This host or driver cannot do it.
+    Unsupported,
+    /// A fault of ours; the log says more.
+    Internal,
+}
+
+impl ErrorCode {
+    pub fn status(self) -> u16 {
+        match self {
+            Self::InvalidRequest => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound | Self::NoSuchRoute => 404,
+            Self::MethodNotAllowed => 405,
+            Self::Conflict | Self::NotRunning | Self::ExecEnded | Self::IdempotencyInFlight => 409,
+            Self::TooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::RangeNotSatisfiable => 416,
+            Self::Unprocessable | Self::IdempotencyMismatch | Self::Unsupported => 422,
+            Self::TooMany | Self::Busy => 429,
+            Self::NoSpace => 507,
+            Self::GuestUnreachable => 504,
+            Self::Internal => 500,
+        }
+    }
+
+    /// As it is written on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "invalid_request",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::NoSuchRoute => "no_such_route",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::Conflict => "conflict",
+            Self::NotRunning => "not_running",
+            Self::ExecEnded => "exec_ended",
+            Self::IdempotencyMismatch => "idempotency_mismatch",
+            Self::IdempotencyInFlight => "idempotency_in_flight",
+            Self::TooLarge => "too_large",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::RangeNotSatisfiable => "range_not_satisfiable",
+            Self::Unprocessable => "unprocessable",
+            Self::TooMany => "too_many",
+            Self::Busy => "busy",
+            Self::NoSpace => "no_space",
+            Self::GuestUnreachable => "guest_unreachable",
+            Self::Unsupported => "unsupported",
+            Self::Internal => "internal",
+        }
+    }
+}

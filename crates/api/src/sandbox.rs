@@ -1,0 +1,179 @@
+//! Sandboxes on the wire.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::CreateService;
+
+/// `POST /v1/sandboxes`. Everything is optional.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSandbox {
+    /// Lower-case letters, digits and hyphens; unique. Usable wherever an id is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// With a name that exists: answer that sandbox, started or woken if it was not running, with status 200.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub if_not_exists: bool,
+    /// Name or id of an image; `debian` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Runtime driver; the daemon's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitsRequest>,
+    /// Environment of every exec.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Where execs start; the image's, else the user's home, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Who execs run as; the image's user, else root, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Delete it, with all it holds, as soon as it stops.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ephemeral: bool,
+    /// Delete it this long after creation, whatever it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub ttl_seconds: Option<u64>,
+    /// Supervised processes, started with the sandbox, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, CreateService>,
+}
+
+/// Limits to set; what is absent stays, or takes the daemon's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 32)]
+    pub ram_mib: Option<u32>,
+    /// Thousandths of a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 50)]
+    pub cpu_millis: Option<u32>,
+    /// Processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 16)]
+    pub pids: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 16)]
+    pub disk_mib: Option<u32>,
+}
+
+/// `PATCH /v1/sandboxes/{sandbox}`. What is absent stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateSandbox {
+    /// A new name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitsRequest>,
+    /// Labels to set; `null` removes one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Option<String>>,
+    /// Variables to set; `null` removes one. Execs started from now on see them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Option<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Sandbox {
+    pub id: String,
+    pub name: Option<String>,
+    pub state: SandboxState,
+    /// Why it does not run, when it once did.
+    pub stop_reason: Option<StopReason>,
+    /// Why it failed.
+    pub failure: Option<String>,
+    pub image: String,
+    pub image_id: String,
+    pub driver: String,
+    pub limits: Limits,
+    pub env: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    pub workdir: Option<String>,
+    pub user: Option<String>,
+    pub ephemeral: bool,
+    pub expires_ms: Option<u64>,
+    pub created_ms: u64,
+    pub started_ms: Option<u64>,
+    pub stopped_ms: Option<u64>,
+    /// Names of its services.
+    pub services: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxState {
+    Creating,
+    Starting,
+    Running,
+    Paused,
+    Stopping,
+    Stopped,
+    Deleting,
+    Failed,
+}
+
+impl SandboxState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Creating => "creating",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopping => "stopping",
+            Self::Stopped => "stopped",
+            Self::Deleting => "deleting",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    Requested,
+    GuestExited,
+    HostRestarted,
+    Expired,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Limits {
+    pub ram_mib: u32,
+    /// Thousandths of a core.
+    pub cpu_millis: u32,
+    pub pids: u32,
+    pub disk_mib: u32,
+}
+
+/// `GET /v1/sandboxes/{sandbox}/stats`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Stats {
+    pub id: String,
+    pub cpu_us: u64,
+    pub ram_bytes: u64,
+    pub ram_limit_bytes: u64,
+    pub processes: u32,
+    pub threads: u32,
+    /// Charged to the sandbox's quota.
+    pub disk_used_bytes: u64,
+    pub disk_limit_bytes: u64,
+    pub network_received_bytes: u64,
+    pub network_sent_bytes: u64,
+    pub execs_running: u32,
+    pub agent_ram_bytes: u64,
+    /// Processes the kernel ended for want of RAM since the sandbox started.
+    pub oom_kills: u64,
+    pub uptime_ms: u64,
+}

@@ -1,0 +1,303 @@
+//! The engine's front: what the daemon's surfaces call.
+//!
+//! Reads go straight to the catalog. Whatever changes a sandbox goes to its actor, one request after the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use burrow_catalog::{Catalog, Inserted, Page, PageRequest, SandboxFilter, SandboxRow};
+use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
+use burrow_model::{Image, Limits, SandboxId, SandboxSpec, State, TenantId};
+use burrow_runtime::{Capabilities, Incidents};
+use burrow_volumes::Space;
+
+use crate::actor::{Command, Reply};
+use crate::journal::Operation;
+use crate::shared::Shared;
+use crate::{CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, recovery, upkeep};
+
+/// A create that loses the race for its name to one that then fails tries again, this often at most.
+const CREATE_ATTEMPTS_MAX: usize = 5;
+
+/// Cheap to clone; all clones are one engine.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// Answer of [`Engine::create`].
+#[derive(Clone, Debug)]
+pub struct Created {
+    pub row: SandboxRow,
+    /// False: it existed already (same idempotency key, or same name with `if_not_exists`).
+    pub fresh: bool,
+}
+
+impl Engine {
+    /// Finishes or undoes what an earlier daemon left open, adopts what still runs, and begins to serve.
+    pub async fn start(seams: Seams, policy: Policy) -> Result<Self, EngineError> {
+        let shared = Shared::new(seams, policy);
+        recovery::recover(&shared).await?;
+        upkeep::spawn(&shared);
+        Ok(Self { shared })
+    }
+
+    /// Ends background work. Sandboxes go on.
+    pub async fn shutdown(&self) {
+        self.shared.shutdown().await;
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        &self.shared.seams.catalog
+    }
+
+    pub fn capabilities(&self) -> Vec<(&'static str, Capabilities)> {
+        self.shared.seams.runtimes.iter().map(|runtime| (runtime.name(), runtime.capabilities())).collect()
+    }
+
+    pub async fn space(&self) -> Result<Space, EngineError> {
+        Ok(self.shared.seams.volumes.space().await?)
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        self.shared.now_ms()
+    }
+
+    // === Sandboxes ===
+
+    /// Creates a sandbox and answers when it runs and its guest listens.
+    pub async fn create(&self, tenant: &TenantId, options: CreateOptions) -> Result<Created, EngineError> {
+        self.admit_create(&options).await?;
+        let image = self.find_image(tenant, &options.image).await?;
+        for _ in 0..CREATE_ATTEMPTS_MAX {
+            match self.try_create(tenant, &options, &image).await {
+                // The sandbox that held the name or the key was itself undone while we waited for it.
+                Err(EngineError::Gone { .. }) => {}
+                result => return result,
+            }
+        }
+        Err(EngineError::NotFound { what: options.name.map_or_else(String::new, String::from) })
+    }
+
+    async fn try_create(
+        &self,
+        tenant: &TenantId,
+        options: &CreateOptions,
+        image: &Image,
+    ) -> Result<Created, EngineError> {
+        let row = self.new_row(tenant, options, image);
+        let operation = Operation::Create.row(tenant, &row.id, row.created_ms);
+        // The actor is registered before the row exists, so that nobody who finds the row finds no actor.
+        let actor = self.shared.registry.add(&self.shared, row.clone());
+        let inserted =
+            self.shared.seams.catalog.insert_sandbox_with_operation(row.clone(), operation.clone(), options.idempotency.clone()).await;
+        match inserted {
+            Ok(Inserted::New) => {
+                let row = actor.ask(|reply| Command::Create { operation: operation.id, reply }).await?;
+                Ok(Created { row, fresh: true })
+            }
+            Ok(Inserted::Existing(existing)) => {
+                self.shared.registry.remove(&row.id);
+                // Its creator may still be at work: the actor answers after that.
+                let row = self.ask(tenant, &existing, |reply| Command::Settled { reply }).await?;
+                Ok(Created { row, fresh: false })
+            }
+            Err(burrow_catalog::CatalogError::NameTaken { existing }) => {
+                self.shared.registry.remove(&row.id);
+                self.use_existing(tenant, options, &existing).await
+            }
+            Err(error) => {
+                self.shared.registry.remove(&row.id);
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn use_existing(
+        &self,
+        tenant: &TenantId,
+        options: &CreateOptions,
+        existing: &SandboxId,
+    ) -> Result<Created, EngineError> {
+        if !options.if_not_exists {
+            let name = options.name.clone().map_or_else(String::new, String::from);
+            return Err(EngineError::NameTaken { name, existing: existing.clone() });
+        }
+        let row = self.start_sandbox(tenant, existing).await?;
+        Ok(Created { row, fresh: false })
+    }
+
+    /// By id, unique prefix of an id, or name.
+    pub async fn resolve(&self, tenant: &TenantId, text: &str) -> Result<SandboxRow, EngineError> {
+        let found = self.shared.seams.catalog.resolve_sandbox(tenant, text).await?;
+        found.ok_or_else(|| EngineError::NotFound { what: shown(text) })
+    }
+
+    pub async fn get(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
+        let row = self.shared.seams.catalog.sandbox(tenant, id).await?;
+        row.ok_or_else(|| EngineError::NotFound { what: id.to_string() })
+    }
+
+    pub async fn list(
+        &self,
+        tenant: &TenantId,
+        filter: SandboxFilter,
+        page: PageRequest,
+    ) -> Result<Page<SandboxRow>, EngineError> {
+        Ok(self.shared.seams.catalog.list_sandboxes(tenant, filter, page).await?)
+    }
+
+    /// Brings it to `running` from stopped, failed or paused. Of a running one: nothing to do.
+    pub async fn start_sandbox(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
+        self.ask(tenant, id, |reply| Command::Start { reply }).await
+    }
+
+    /// Ends its processes, letting them end by themselves for `grace`. An ephemeral one is then gone.
+    pub async fn stop_sandbox(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        grace: Duration,
+    ) -> Result<SandboxRow, EngineError> {
+        self.ask(tenant, id, |reply| Command::Stop { grace, reply }).await
+    }
+
+    pub async fn pause(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
+        self.ask(tenant, id, |reply| Command::Pause { reply }).await
+    }
+
+    pub async fn resume(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
+        self.ask(tenant, id, |reply| Command::Resume { reply }).await
+    }
+
+    /// Removes it with all it holds.
+    pub async fn delete(&self, tenant: &TenantId, id: &SandboxId) -> Result<(), EngineError> {
+        match self.ask(tenant, id, |reply| Command::Delete { reply }).await {
+            // Two deletes at once: the second finds it gone, which is what it wanted.
+            Ok(_) | Err(EngineError::Gone { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub async fn update(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        update: UpdateOptions,
+    ) -> Result<SandboxRow, EngineError> {
+        self.ask(tenant, id, |reply| Command::Update { update, reply }).await
+    }
+
+    /// The guest of a running sandbox; wakes a paused one.
+    pub async fn guest(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
+        self.ask(tenant, id, |reply| Command::Use { reply }).await
+    }
+
+    pub async fn stats(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+    ) -> Result<(SandboxRow, MachineStats, Incidents, u64), EngineError> {
+        let guest = self.guest(tenant, id).await?;
+        let stats = guest.call(&GuestRequest::Stats).await?;
+        let runtime = self.shared.runtime(&guest.sandbox().spec.driver)?;
+        let incidents = runtime.incidents(id).await?;
+        let disk = self.shared.seams.volumes.used(id).await?;
+        Ok((guest.sandbox().clone(), stats, incidents, disk))
+    }
+
+    // === Parts ===
+
+    /// Sends a command to the actor of a sandbox that this tenant owns.
+    pub(crate) async fn ask<T>(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, EngineError> {
+        let unknown = || EngineError::NotFound { what: id.to_string() };
+        let actor = self.shared.registry.get(id).ok_or_else(unknown)?;
+        // Invariant 10: a foreign id answers exactly as an unknown one.
+        if actor.tenant() != tenant {
+            return Err(unknown());
+        }
+        actor.ask(command).await
+    }
+
+    async fn admit_create(&self, options: &CreateOptions) -> Result<(), EngineError> {
+        check_limits(&options.limits, &self.shared.policy.limits_max)?;
+        let runtime = self.shared.runtime(&options.driver)?;
+        if let burrow_runtime::Ability::No { reason, .. } = runtime.capabilities().available {
+            return Err(EngineError::DriverUnavailable { driver: options.driver.clone(), reason });
+        }
+        let max = self.shared.policy.sandboxes_max;
+        if self.shared.registry.len() >= max {
+            return Err(EngineError::SandboxesMax { max });
+        }
+        let reserve_bytes = self.shared.policy.pool_reserve_bytes;
+        let free_bytes = self.shared.seams.volumes.space().await?.free_bytes;
+        if free_bytes < reserve_bytes {
+            return Err(EngineError::PoolReserve { free_bytes, reserve_bytes });
+        }
+        Ok(())
+    }
+
+    fn new_row(&self, tenant: &TenantId, options: &CreateOptions, image: &Image) -> SandboxRow {
+        let now = self.shared.now_ms();
+        SandboxRow {
+            id: SandboxId::generate(),
+            tenant: tenant.clone(),
+            name: options.name.clone(),
+            spec: SandboxSpec {
+                image: image.name.clone(),
+                driver: options.driver.clone(),
+                limits: options.limits,
+                env: options.env.clone(),
+                labels: options.labels.clone(),
+                workdir: options.workdir.clone(),
+                user: options.user.clone(),
+                lifetime: options.lifetime,
+                services: options.services.clone(),
+            },
+            state: State::Creating,
+            stop_reason: None,
+            image: image.id.clone(),
+            token: new_token(),
+            machine: None,
+            created_ms: now,
+            updated_ms: now,
+            started_ms: None,
+            stopped_ms: None,
+            failure: None,
+            generation: 0,
+        }
+    }
+}
+
+pub(crate) fn check_limits(limits: &Limits, max: &Limits) -> Result<(), EngineError> {
+    limits.check()?;
+    let pairs = [
+        ("ram_mib", limits.ram_mib, max.ram_mib),
+        ("cpu_millis", limits.cpu_millis, max.cpu_millis),
+        ("pids", limits.pids, max.pids),
+        ("disk_mib", limits.disk_mib, max.disk_mib),
+    ];
+    for (field, given, max) in pairs {
+        if given > max {
+            return Err(EngineError::LimitAboveMax { field, given, max });
+        }
+    }
+    Ok(())
+}
+
+/// 256 random bits: what proves to a guest that its host is speaking.
+fn new_token() -> String {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+    data_encoding::HEXLOWER.encode(&bytes)
+}
+
+/// A caller's text, bounded and printable, for messages.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_debug).collect()
+}

@@ -1,0 +1,223 @@
+//! Execs: the guest runs them; the catalog remembers that they were.
+//!
+//! While a sandbox runs its guest is the truth about its execs. What the catalog holds is for lists, and for the time
+//! after: when a sandbox stops, the guest's last word on each exec is written down, and execs nobody can tell about
+//! any more are marked lost.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use burrow_catalog::{ExecRow, ExecState as StoredState, PageRequest};
+use burrow_guest::client::Connection;
+use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, ReadMode, Request, StdinMode, TerminalSize};
+use burrow_model::{ExecId, SandboxId, TenantId};
+use tokio::net::TcpStream;
+
+use crate::{Engine, EngineError, Guest};
+
+/// Longest single wait for an exec's end; callers ask again.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+#[derive(Clone, Debug)]
+pub struct ExecOptions {
+    pub argv: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub workdir: Option<String>,
+    pub user: Option<String>,
+    pub stdin: StdinMode,
+    pub terminal: Option<TerminalSize>,
+    pub timeout_ms: Option<u64>,
+    pub ring_bytes: u32,
+    /// Go on with the output on the returned connection.
+    pub attach: Option<ReadMode>,
+    pub hold: bool,
+    pub then_stop: bool,
+}
+
+/// A started exec.
+#[derive(Debug)]
+pub struct StartedExec {
+    pub id: ExecId,
+    pub info: ExecInfo,
+    pub guest: Guest,
+    /// After its first answer: output frames follow when `attach` was asked for.
+    pub connection: Connection<TcpStream>,
+}
+
+/// What is known of an exec.
+#[derive(Clone, Debug)]
+pub struct ExecRecord {
+    pub row: ExecRow,
+    /// From the guest, while it remembers.
+    pub info: Option<ExecInfo>,
+}
+
+impl Engine {
+    pub async fn exec(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        options: ExecOptions,
+    ) -> Result<StartedExec, EngineError> {
+        let guest = self.guest(tenant, sandbox).await?;
+        let id = ExecId::generate();
+        let config = self.shared.image_config(&guest.row.tenant, &guest.row.image).await?;
+        let spec = &guest.row.spec;
+        let mut env = config.env;
+        env.extend(spec.env.clone());
+        env.extend(options.env.clone());
+        let start = ExecStart {
+            exec: id.to_string(),
+            argv: options.argv.clone(),
+            env,
+            cwd: options.workdir.clone().or_else(|| spec.workdir.clone()).or(config.workdir),
+            user: options.user.clone().or_else(|| spec.user.clone()).or(config.user),
+            stdin: options.stdin,
+            terminal: options.terminal,
+            timeout_ms: options.timeout_ms,
+            ring_bytes: options.ring_bytes,
+            attach: options.attach,
+            hold: options.hold,
+            then_stop: options.then_stop,
+        };
+        let mut connection = guest.open(&Request::ExecStart(start)).await?;
+        let info: ExecInfo = guest.reply(&mut connection).await?;
+        self.remember(&guest, &id, &options, &info);
+        Ok(StartedExec { id, info, guest, connection })
+    }
+
+    /// Written behind the caller's back: an exec's row is for lists, and nothing is lost with it that the guest does
+    /// not know.
+    fn remember(&self, guest: &Guest, id: &ExecId, options: &ExecOptions, info: &ExecInfo) {
+        let row = ExecRow {
+            id: id.clone(),
+            tenant: guest.row.tenant.clone(),
+            sandbox: guest.row.id.clone(),
+            argv: options.argv.clone(),
+            command: serde_json::json!({
+                "workdir": options.workdir, "user": options.user, "terminal": options.terminal.is_some(),
+                "timeout_ms": options.timeout_ms,
+            }),
+            started_ms: info.started_ms,
+            ended_ms: None,
+            outcome: None,
+            state: StoredState::Running,
+            generation: guest.row.generation,
+        };
+        self.shared.record_exec(row);
+    }
+
+    pub async fn exec_info(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        exec: &ExecId,
+    ) -> Result<ExecRecord, EngineError> {
+        let row = self.get(tenant, sandbox).await?;
+        let missing = || EngineError::ExecNotFound { what: exec.to_string(), sandbox: row.id.clone() };
+        let stored = self.shared.seams.catalog.exec(tenant, exec).await?.filter(|row| row.sandbox == *sandbox);
+        // Asking for information wakes nobody: a sandbox that sleeps answers from the catalog.
+        let info = if row.state == burrow_model::State::Running {
+            let guest = self.guest(tenant, sandbox).await?;
+            guest.call::<ExecInfo>(&Request::ExecGet { exec: exec.to_string() }).await.ok()
+        } else {
+            None
+        };
+        match (stored, info) {
+            (Some(row), info) => Ok(ExecRecord { row, info }),
+            // Services' runs are made by the guest, and a row may be a moment behind its exec.
+            (None, Some(info)) => {
+                let row = row_of(&row, exec, &info);
+                Ok(ExecRecord { row, info: Some(info) })
+            }
+            (None, None) => Err(missing()),
+        }
+    }
+
+    /// An exec of whichever sandbox.
+    pub async fn find_exec(&self, tenant: &TenantId, exec: &ExecId) -> Result<ExecRecord, EngineError> {
+        // Rows are written behind their callers' backs: an exec that was just started may not be there yet.
+        self.shared.flush_records().await;
+        match self.shared.seams.catalog.exec(tenant, exec).await? {
+            Some(row) => self.exec_info(tenant, &row.sandbox, exec).await,
+            None => Err(EngineError::NotFound { what: exec.to_string() }),
+        }
+    }
+
+    /// Newest first.
+    pub async fn execs(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        page: PageRequest,
+    ) -> Result<burrow_catalog::Page<ExecRecord>, EngineError> {
+        let row = self.get(tenant, sandbox).await?;
+        let mut live = BTreeMap::new();
+        if row.state == burrow_model::State::Running {
+            let guest = self.guest(tenant, sandbox).await?;
+            let infos: Vec<ExecInfo> = guest.call(&Request::ExecList).await.unwrap_or_default();
+            live.extend(infos.into_iter().map(|info| (info.exec.clone(), info)));
+        }
+        let stored = self.shared.seams.catalog.list_execs(tenant, sandbox, page).await?;
+        let rows = stored.rows.into_iter();
+        let rows = rows.map(|row| ExecRecord { info: live.remove(row.id.as_str()), row }).collect();
+        Ok(burrow_catalog::Page { rows, next_cursor: stored.next_cursor })
+    }
+
+    /// Waits for the end, `bound` at most.
+    pub async fn wait_exec(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        exec: &ExecId,
+        bound: Duration,
+    ) -> Result<ExecRecord, EngineError> {
+        let record = self.exec_info(tenant, sandbox, exec).await?;
+        if record.info.as_ref().is_none_or(|info| info.state != ExecState::Running) {
+            return Ok(record);
+        }
+        let bound = bound.min(WAIT_MAX);
+        let guest = self.guest(tenant, sandbox).await?;
+        let timeout_ms = u64::try_from(bound.as_millis()).unwrap_or(u64::MAX);
+        let request = Request::ExecWait { exec: exec.to_string(), timeout_ms };
+        let info = guest.call_within(bound + Duration::from_secs(10), &request).await?;
+        Ok(ExecRecord { row: record.row, info: Some(info) })
+    }
+}
+
+/// Writes down the guest's last word on its execs, before it goes.
+pub(crate) async fn settle(shared: &crate::shared::Shared, guest: &Guest) {
+    let row = &guest.row;
+    let infos: Vec<ExecInfo> = match guest.call_within(Duration::from_secs(5), &Request::ExecList).await {
+        Ok(infos) => infos,
+        Err(error) => {
+            tracing::warn!(sandbox = %row.id, %error, "could not ask the guest for its execs before it stops");
+            Vec::new()
+        }
+    };
+    for info in infos {
+        let Ok(exec) = info.exec.parse::<ExecId>() else { continue };
+        if let ExecState::Ended(outcome) = info.state {
+            let ended_ms = outcome.ended_ms;
+            let outcome = serde_json::to_value(&outcome).expect("an outcome is JSON");
+            if let Err(error) = shared.seams.catalog.finish_exec(&exec, ended_ms, outcome).await {
+                tracing::warn!(sandbox = %row.id, %exec, %error, "could not record the end of an exec");
+            }
+        }
+    }
+}
+
+fn row_of(sandbox: &burrow_catalog::SandboxRow, exec: &ExecId, info: &ExecInfo) -> ExecRow {
+    ExecRow {
+        id: exec.clone(),
+        tenant: sandbox.tenant.clone(),
+        sandbox: sandbox.id.clone(),
+        argv: info.argv.clone(),
+        command: serde_json::Value::Null,
+        started_ms: info.started_ms,
+        ended_ms: None,
+        outcome: None,
+        state: StoredState::Running,
+        generation: sandbox.generation,
+    }
+}

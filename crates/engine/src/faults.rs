@@ -1,0 +1,61 @@
+//! Places where a test may make an operation fail or the daemon die.
+//!
+//! Compiled to nothing without the feature `faults`. With it, `BURROW_FAULT=<point>=<action>` arms one point:
+//! `kill` ends the process by SIGKILL, `fail` makes the step fail. The walk in the end-to-end tests takes every point
+//! of [`POINTS`] in turn, so a step that is added here is tested without further ado.
+
+use crate::EngineError;
+
+/// Every point, in the order an operation reaches them.
+pub const POINTS: &[&str] = &[
+    "create.begun",
+    "create.volume",
+    "create.network",
+    "create.machine",
+    "create.settled",
+    "start.begun",
+    "start.network",
+    "start.machine",
+    "start.settled",
+    "stop.begun",
+    "stop.machine",
+    "stop.network",
+    "stop.settled",
+    "delete.begun",
+    "delete.machine",
+    "delete.network",
+    "delete.volume",
+    "delete.settled",
+];
+
+/// Called right after what the point names has happened.
+#[cfg(feature = "faults")]
+pub(crate) fn hit(point: &'static str) -> Result<(), EngineError> {
+    use std::sync::OnceLock;
+    debug_assert!(POINTS.contains(&point), "`{point}` is missing from POINTS");
+    static ARMED: OnceLock<Option<(String, String)>> = OnceLock::new();
+    let armed = ARMED.get_or_init(|| {
+        let value = std::env::var("BURROW_FAULT").ok()?;
+        value.split_once('=').map(|(point, action)| (point.to_owned(), action.to_owned()))
+    });
+    match armed {
+        Some((armed, action)) if armed == point => match action.as_str() {
+            "kill" => die(),
+            _ => Err(EngineError::Injected { point: point.to_owned() }),
+        },
+        _ => Ok(()),
+    }
+}
+
+#[cfg(feature = "faults")]
+fn die() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    std::process::abort()
+}
+
+#[cfg(not(feature = "faults"))]
+#[expect(clippy::unnecessary_wraps, reason = "the armed version can fail")]
+pub(crate) fn hit(point: &'static str) -> Result<(), EngineError> {
+    debug_assert!(POINTS.contains(&point), "`{point}` is missing from POINTS");
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! A running sandbox's guest, as the rest of the daemon reaches it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use burrow_catalog::SandboxRow;
+use burrow_guest::client::{Connection, GuestError};
+use burrow_guest::protocol::{PORT, Request};
+use burrow_network::Dial;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::EngineError;
+
+/// The agent answers at once or not at all; a busy host may take seconds.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Handed out while the sandbox runs. It may stop meanwhile: calls then fail with `GuestUnreachable`.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    pub(crate) row: Arc<SandboxRow>,
+    pub(crate) dial: Arc<dyn Dial>,
+}
+
+impl Guest {
+    pub fn sandbox(&self) -> &SandboxRow {
+        &self.row
+    }
+
+    /// Sends a request and leaves the answer to the caller: for streams.
+    pub async fn open(&self, request: &Request) -> Result<Connection<TcpStream>, EngineError> {
+        let work = async {
+            let stream = self.dial.dial(PORT).await.map_err(GuestError::Io)?;
+            Connection::open(stream, &self.row.token, request).await
+        };
+        self.bounded(REPLY_TIMEOUT, work).await
+    }
+
+    /// Sends a request and reads its one answer.
+    pub async fn call<T: DeserializeOwned>(&self, request: &Request) -> Result<T, EngineError> {
+        self.call_within(REPLY_TIMEOUT, request).await
+    }
+
+    /// As [`Guest::call`], for requests that are meant to take long.
+    pub async fn call_within<T: DeserializeOwned>(
+        &self,
+        bound: Duration,
+        request: &Request,
+    ) -> Result<T, EngineError> {
+        let mut connection = self.open(request).await?;
+        self.bounded(bound, connection.reply()).await
+    }
+
+    /// The first answer on a connection from [`Guest::open`].
+    pub async fn reply<T: DeserializeOwned>(&self, connection: &mut Connection<TcpStream>) -> Result<T, EngineError> {
+        self.bounded(REPLY_TIMEOUT, connection.reply()).await
+    }
+
+    /// An error of this guest's connection as one of ours.
+    pub fn error(&self, error: GuestError) -> EngineError {
+        let id = self.row.id.clone();
+        match error {
+            GuestError::Refused(source) => EngineError::Guest { id, source },
+            source @ (GuestError::Io(_)
+            | GuestError::Frame(_)
+            | GuestError::Message(_)
+            | GuestError::HungUp
+            | GuestError::OutOfTurn) => EngineError::GuestUnreachable { id, source },
+        }
+    }
+
+    async fn bounded<T>(
+        &self,
+        bound: Duration,
+        work: impl Future<Output = Result<T, GuestError>>,
+    ) -> Result<T, EngineError> {
+        match timeout(bound, work).await {
+            Ok(result) => result.map_err(|error| self.error(error)),
+            Err(_) => Err(EngineError::GuestTimeout { id: self.row.id.clone(), seconds: bound.as_secs() }),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Finds the actor of a sandbox.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burrow_catalog::SandboxRow;
+use burrow_model::SandboxId;
+
+use crate::actor::{self, ActorHandle};
+use crate::shared::Shared;
+
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    actors: Mutex<HashMap<SandboxId, ActorHandle>>,
+}
+
+impl Registry {
+    /// Starts the actor of a sandbox that does not run.
+    pub(crate) fn add(&self, shared: &Arc<Shared>, row: SandboxRow) -> ActorHandle {
+        self.keep(actor::spawn(shared, row, None))
+    }
+
+    pub(crate) fn keep(&self, handle: ActorHandle) -> ActorHandle {
+        self.lock().insert(handle.id().clone(), handle.clone());
+        handle
+    }
+
+    pub(crate) fn get(&self, id: &SandboxId) -> Option<ActorHandle> {
+        self.lock().get(id).cloned()
+    }
+
+    pub(crate) fn remove(&self, id: &SandboxId) {
+        self.lock().remove(id);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Lets every actor end when its last request is done.
+    pub(crate) fn close(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, ActorHandle>> {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,112 @@
+//! What every part of the engine holds in common.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burrow_catalog::{ExecRow, NewEvent};
+use burrow_model::{ImageConfig, ImageId, SandboxId, TenantId};
+use burrow_runtime::Runtime;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::events::Recorder;
+use crate::registry::Registry;
+use crate::{EngineError, Policy, Seams};
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) seams: Seams,
+    pub(crate) policy: Policy,
+    pub(crate) registry: Registry,
+    /// One image build at a time: it takes the whole machine anyway.
+    pub(crate) builds: tokio::sync::Mutex<()>,
+    recorder: Recorder,
+    image_configs: Mutex<HashMap<ImageId, ImageConfig>>,
+    actors: Actors,
+}
+
+/// Tells when the last actor has ended: each holds a clone of the sender.
+#[derive(Debug)]
+struct Actors {
+    alive: Mutex<Option<mpsc::Sender<()>>>,
+    ended: tokio::sync::Mutex<mpsc::Receiver<()>>,
+}
+
+impl Shared {
+    pub(crate) fn new(seams: Seams, policy: Policy) -> Arc<Self> {
+        let (alive, ended) = mpsc::channel(1);
+        Arc::new(Self {
+            recorder: Recorder::spawn(seams.catalog.clone()),
+            seams,
+            policy,
+            registry: Registry::default(),
+            builds: tokio::sync::Mutex::new(()),
+            image_configs: Mutex::new(HashMap::new()),
+            actors: Actors { alive: Mutex::new(Some(alive)), ended: tokio::sync::Mutex::new(ended) },
+        })
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.seams.clock.now_ms()
+    }
+
+    pub(crate) fn runtime(&self, driver: &str) -> Result<Arc<dyn Runtime>, EngineError> {
+        let found = self.seams.runtimes.iter().find(|runtime| runtime.name() == driver);
+        found.cloned().ok_or_else(|| EngineError::DriverUnknown { what: crate::engine::shown(driver) })
+    }
+
+    /// Image configurations never change, so they are kept once read.
+    pub(crate) async fn image_config(&self, tenant: &TenantId, id: &ImageId) -> Result<ImageConfig, EngineError> {
+        if let Some(config) = self.image_configs.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
+            return Ok(config.clone());
+        }
+        let row = self.seams.catalog.image(tenant, id).await?;
+        // Removing an image leaves the sandboxes made from it in place: they go on without its defaults.
+        let config = row.map(|row| row.image.config).unwrap_or_default();
+        self.image_configs.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), config.clone());
+        Ok(config)
+    }
+
+    pub(crate) fn event(&self, tenant: &TenantId, kind: &str, sandbox: Option<&SandboxId>, detail: Value) {
+        self.recorder.event(NewEvent {
+            tenant: tenant.clone(),
+            at_ms: self.now_ms(),
+            kind: kind.to_owned(),
+            sandbox: sandbox.cloned(),
+            exec: None,
+            detail,
+        });
+    }
+
+    pub(crate) fn record_exec(&self, row: ExecRow) {
+        let event = NewEvent {
+            tenant: row.tenant.clone(),
+            at_ms: self.now_ms(),
+            kind: "exec.started".to_owned(),
+            sandbox: Some(row.sandbox.clone()),
+            exec: Some(row.id.clone()),
+            detail: serde_json::json!({ "argv": row.argv }),
+        };
+        self.recorder.exec(row);
+        self.recorder.event(event);
+    }
+
+    /// Returns when the rows of execs started so far can be read.
+    pub(crate) async fn flush_records(&self) {
+        self.recorder.flush().await;
+    }
+
+    /// Held by an actor for as long as it is at work; `None` when the engine is shutting down.
+    pub(crate) fn sign_of_life(&self) -> Option<mpsc::Sender<()>> {
+        self.actors.alive.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets what is under way finish, takes no more, and writes down what is queued.
+    pub(crate) async fn shutdown(&self) {
+        self.registry.close();
+        self.actors.alive.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.actors.ended.lock().await.recv().await;
+        self.recorder.drain().await;
+        self.seams.network.shutdown().await;
+    }
+}

@@ -1,0 +1,52 @@
+//! What must be done from time to time: deleting sandboxes whose time is up, forgetting old history.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use burrow_catalog::CatalogError;
+
+use crate::actor::Command;
+use crate::shared::Shared;
+
+/// How late a sandbox may be deleted.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Sweeps between two prunings of history: about ten minutes.
+const SWEEPS_PER_PRUNING: u64 = 600;
+
+/// Runs until the engine is gone.
+pub(crate) fn spawn(shared: &Arc<Shared>) {
+    let shared = Arc::downgrade(shared);
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        for sweep in 0u64.. {
+            ticks.tick().await;
+            let Some(shared) = Weak::upgrade(&shared) else { return };
+            let mut done = delete_expired(&shared).await;
+            if sweep % SWEEPS_PER_PRUNING == 0 && done.is_ok() {
+                done = prune(&shared).await;
+            }
+            match done {
+                Ok(()) => {}
+                Err(CatalogError::Closed) => return,
+                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "could not do the upkeep"),
+            }
+        }
+    });
+}
+
+async fn delete_expired(shared: &Shared) -> Result<(), CatalogError> {
+    for id in shared.seams.catalog.expired(shared.now_ms()).await? {
+        if let Some(actor) = shared.registry.get(&id) {
+            actor.tell(Command::Expire);
+        }
+    }
+    Ok(())
+}
+
+async fn prune(shared: &Shared) -> Result<(), CatalogError> {
+    shared.seams.catalog.purge_idempotency(shared.now_ms()).await?;
+    shared.seams.catalog.prune_execs().await?;
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! The engine on simulated drivers: every failure walked, every crash survived, random lives compared with a model.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+mod lives;
+mod walk;
+mod world;
+
+mod lifecycle;

@@ -1,0 +1,225 @@
+//! A simulated host: drivers that outlive the engine, a clock to move, a guest that says yes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use burrow_catalog::{Catalog, SandboxRow};
+use burrow_engine::{
+    BuildStage, CreateOptions, Engine, EngineError, ImageBuilder, LimitsChange, ManualClock, Policy, Seams, UpdateOptions,
+};
+use burrow_guest::client::{FrameReader, FrameWriter, parse};
+use burrow_guest::protocol::{Frame, Hello, Identity, Reply, Request};
+use burrow_model::{ImageConfig, ImageId, Lifetime, Limits, Name, SandboxId, State, TenantId};
+use burrow_network::faulty::{Fails as NetworkFails, Faulty as FaultyNetwork};
+use burrow_network::sim::SimNetwork;
+use burrow_runtime::faulty::{FailWhen, Faulty as FaultyRuntime};
+use burrow_runtime::sim::Sim as SimRuntime;
+use burrow_volumes::faulty::{Fails as VolumeFails, Faulty as FaultyVolumes};
+use burrow_volumes::sim::Sim as SimVolumes;
+use burrow_volumes::{VolumeError, Volumes as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+/// Which call of which driver fails, and whether it acts first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) seam: Seam,
+    pub(crate) call: u64,
+    pub(crate) acts: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seam {
+    Volumes,
+    Network,
+    Runtime,
+}
+
+/// No call ever comes this late.
+const NEVER: u64 = u64::MAX - 1;
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) catalog: Catalog,
+    pub(crate) volumes: Arc<FaultyVolumes<SimVolumes>>,
+    pub(crate) network: Arc<FaultyNetwork<SimNetwork>>,
+    pub(crate) runtime: Arc<FaultyRuntime<SimRuntime>>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) tenant: TenantId,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(None).await
+    }
+
+    pub(crate) async fn with(fault: Option<Fault>) -> Self {
+        let at = |seam| fault.filter(|fault| fault.seam == seam).map_or(NEVER, |fault| fault.call);
+        let acts = fault.is_some_and(|fault| fault.acts);
+        let network = SimNetwork::new();
+        network.serve_by_default(obliging_guest().await);
+        let volumes = if acts { VolumeFails::AfterActing } else { VolumeFails::BeforeActing };
+        let networks = if acts { NetworkFails::AfterActing } else { NetworkFails::BeforeActing };
+        let runtimes = if acts { FailWhen::After } else { FailWhen::Before };
+        let catalog = Catalog::in_memory().unwrap();
+        let tenant = catalog.default_tenant();
+        let world = Self {
+            catalog,
+            volumes: Arc::new(FaultyVolumes::new(SimVolumes::default(), at(Seam::Volumes), volumes)),
+            network: Arc::new(FaultyNetwork::new(network, at(Seam::Network), networks)),
+            runtime: Arc::new(FaultyRuntime::new(SimRuntime::default(), at(Seam::Runtime), runtimes)),
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            tenant,
+        };
+        world.make_image().await;
+        world
+    }
+
+    /// Straight into the simulated pool, past the armed fault.
+    async fn make_image(&self) {
+        let id = ImageId::generate();
+        self.volumes.inner.stage_image(&id).await.unwrap();
+        self.volumes.inner.seal_image(&id).await.unwrap();
+        let image = burrow_model::Image {
+            id,
+            name: name("debian"),
+            config: ImageConfig::default(),
+            size_bytes: 1,
+            created_ms: 1,
+        };
+        self.catalog.insert_image(&self.tenant, image).await.unwrap();
+    }
+
+    /// A daemon comes up on this host. An earlier one is taken for dead.
+    pub(crate) async fn engine(&self) -> Engine {
+        self.try_engine().await.unwrap()
+    }
+
+    pub(crate) async fn try_engine(&self) -> Result<Engine, EngineError> {
+        let seams = Seams {
+            catalog: self.catalog.clone(),
+            volumes: self.volumes.clone(),
+            network: self.network.clone(),
+            runtimes: vec![self.runtime.clone()],
+            images: Arc::new(NoBuilder),
+            clock: self.clock.clone(),
+        };
+        Engine::start(seams, policy()).await
+    }
+
+    pub(crate) async fn rows(&self) -> BTreeMap<SandboxId, SandboxRow> {
+        self.catalog.all_sandboxes().await.unwrap().into_iter().map(|row| (row.id.clone(), row)).collect()
+    }
+
+    /// Invariant 2: the host holds exactly what the catalog says.
+    #[track_caller]
+    pub(crate) fn check(&self, rows: &BTreeMap<SandboxId, SandboxRow>, context: &str) {
+        let all: BTreeSet<_> = rows.keys().cloned().collect();
+        let up = |row: &SandboxRow| matches!(row.state, State::Running | State::Paused);
+        let running: BTreeSet<_> = rows.values().filter(|row| up(row)).map(|row| row.id.clone()).collect();
+        let volumes: BTreeSet<_> = self.volumes_now().into_iter().collect();
+        let networks: BTreeSet<_> = self.network.inner.live().into_iter().collect();
+        let machines: BTreeSet<_> = self.runtime.inner.live().into_iter().collect();
+        assert_eq!(volumes, all, "volumes, {context}");
+        assert_eq!(networks, running, "networks, {context}");
+        assert_eq!(machines, running, "machines, {context}");
+        for row in rows.values() {
+            let settled = matches!(row.state, State::Running | State::Paused | State::Stopped | State::Failed);
+            assert!(settled, "{:?} is left {:?}, {context}", row.id, row.state);
+        }
+    }
+
+    fn volumes_now(&self) -> Vec<SandboxId> {
+        let volumes = self.volumes.clone();
+        // The simulated pool answers at once.
+        let answer = futures_util::FutureExt::now_or_never(async move { volumes.inner.inventory().await });
+        answer.expect("a simulated pool never waits").unwrap().sandboxes
+    }
+}
+
+pub(crate) fn policy() -> Policy {
+    Policy { sandboxes_max: 1000, pool_reserve_bytes: 1 << 20, limits_max: limits() }
+}
+
+pub(crate) fn limits() -> Limits {
+    Limits { ram_mib: 512, cpu_millis: 1000, pids: 256, disk_mib: 1024 }
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+pub(crate) fn create(sandbox: Option<&str>) -> CreateOptions {
+    CreateOptions {
+        name: sandbox.map(name),
+        if_not_exists: false,
+        image: "debian".to_owned(),
+        driver: "sim".to_owned(),
+        limits: limits(),
+        env: BTreeMap::new(),
+        labels: BTreeMap::new(),
+        workdir: None,
+        user: None,
+        lifetime: Lifetime::Persistent { expires_ms: None },
+        services: BTreeMap::new(),
+        idempotency: None,
+    }
+}
+
+pub(crate) fn no_change() -> UpdateOptions {
+    UpdateOptions {
+        name: None,
+        limits: LimitsChange { ram_mib: None, cpu_millis: None, pids: None, disk_mib: None },
+        labels: BTreeMap::new(),
+        env: BTreeMap::new(),
+        services: BTreeMap::new(),
+    }
+}
+
+pub(crate) const GRACE: Duration = Duration::from_millis(10);
+
+#[derive(Debug)]
+struct NoBuilder;
+
+#[async_trait]
+impl ImageBuilder for NoBuilder {
+    async fn build(
+        &self,
+        _image: &ImageId,
+        _volume: std::path::PathBuf,
+        _stages: mpsc::Sender<BuildStage>,
+    ) -> Result<(ImageConfig, u64), VolumeError> {
+        Err(VolumeError::Injected)
+    }
+}
+
+/// A guest that answers every request the engine makes of it.
+async fn obliging_guest() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answer(stream));
+        }
+    });
+    address
+}
+
+async fn answer(stream: TcpStream) -> Option<()> {
+    let (read, write) = stream.into_split();
+    let (mut reader, mut writer) = (FrameReader::new(read), FrameWriter::new(write));
+    let Some(Frame::Control(hello)) = reader.next().await.ok()? else { return None };
+    parse::<Hello>(&hello).ok()?;
+    let Some(Frame::Control(request)) = reader.next().await.ok()? else { return None };
+    match parse::<Request>(&request).ok()? {
+        Request::Ping => {
+            let identity = Identity { generation: 1, version: "sim".to_owned(), uptime_ms: 1 };
+            writer.send_control(&Reply::Ok(identity)).await.ok()
+        }
+        Request::ExecList => writer.send_control(&Reply::Ok(Vec::<()>::new())).await.ok(),
+        _ => writer.send_control(&Reply::Ok(())).await.ok(),
+    }
+}
