@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::protocol::{Frame, FrameError, GENERATION, Hello, Reply, Request, RequestError};
+use crate::protocol::{Frame, FrameError, FrameKind, GENERATION, Hello, Reply, Request, RequestError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
@@ -35,10 +35,18 @@ pub struct Connection<S> {
     writer: FrameWriter<tokio::io::WriteHalf<S>>,
 }
 
+/// Room for one read of an answer that is a message or two.
+const READ_BYTES: usize = 16 << 10;
+
+/// Room for one read of bulk: large enough to be cheap, small enough to stay in the processor's cache.
+const BULK_READ_BYTES: usize = 256 << 10;
+
 #[derive(Debug)]
 pub struct FrameReader<R> {
     stream: R,
     buffer: BytesMut,
+    /// What is still to come of a Bytes frame that is read in pieces.
+    piece_left: usize,
 }
 
 #[derive(Debug)]
@@ -80,7 +88,7 @@ impl<S: AsyncRead + AsyncWrite> Connection<S> {
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub fn new(stream: R) -> Self {
-        Self { stream, buffer: BytesMut::new() }
+        Self { stream, buffer: BytesMut::new(), piece_left: 0 }
     }
 
     pub async fn reply<T: DeserializeOwned>(&mut self) -> Result<T, GuestError> {
@@ -96,16 +104,52 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// The next frame, or `None` when the other side hung up between frames.
     pub async fn next(&mut self) -> Result<Option<Frame>, GuestError> {
+        if self.piece_left > 0 {
+            return Err(GuestError::OutOfTurn);
+        }
         loop {
             if let Some(frame) = Frame::decode(&mut self.buffer)? {
                 return Ok(Some(frame));
             }
-            // Room for a whole bulk frame at once: fewer, larger reads are what makes gigabytes cheap.
-            self.buffer.reserve(256 * 1024);
-            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+            if !self.fill(if self.buffer.is_empty() { READ_BYTES } else { BULK_READ_BYTES }).await? {
                 return if self.buffer.is_empty() { Ok(None) } else { Err(GuestError::HungUp) };
             }
         }
+    }
+
+    /// As [`FrameReader::next`], but a Bytes frame comes in pieces, each as soon as it is there and none of them
+    /// copied. For passing bulk on.
+    pub async fn next_piece(&mut self) -> Result<Option<Frame>, GuestError> {
+        loop {
+            if self.piece_left > 0 && !self.buffer.is_empty() {
+                let piece = self.buffer.split_to(self.piece_left.min(self.buffer.len())).freeze();
+                self.piece_left -= piece.len();
+                return Ok(Some(Frame::Bytes(piece)));
+            }
+            if self.piece_left == 0 {
+                match Frame::take_bytes_header(&mut self.buffer)? {
+                    Some(0) => return Ok(Some(Frame::Bytes(Bytes::new()))),
+                    Some(length) => {
+                        self.piece_left = length;
+                        continue;
+                    }
+                    None => {}
+                }
+                if let Some(frame) = Frame::decode(&mut self.buffer)? {
+                    return Ok(Some(frame));
+                }
+            }
+            if !self.fill(BULK_READ_BYTES).await? {
+                let between = self.piece_left == 0 && self.buffer.is_empty();
+                return if between { Ok(None) } else { Err(GuestError::HungUp) };
+            }
+        }
+    }
+
+    /// Reads once; `false` when the other side has hung up.
+    async fn fill(&mut self, room: usize) -> Result<bool, GuestError> {
+        self.buffer.reserve(room);
+        Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
     }
 }
 
@@ -117,6 +161,21 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     pub async fn send(&mut self, frame: &Frame) -> Result<(), GuestError> {
         self.push(frame);
         self.flush().await
+    }
+
+    /// Sends a Bytes frame without copying its payload. Callers cut to `FRAME_BYTES_MAX`.
+    pub async fn send_bytes(&mut self, payload: &[u8]) -> Result<(), GuestError> {
+        let header = Frame::header(FrameKind::Bytes, payload.len());
+        let mut sent = 0;
+        while sent < header.len() {
+            let parts = [io::IoSlice::new(&header[sent..]), io::IoSlice::new(payload)];
+            match self.stream.write_vectored(&parts).await? {
+                0 => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                count => sent += count,
+            }
+        }
+        self.stream.write_all(&payload[sent - header.len()..]).await?;
+        Ok(self.stream.flush().await?)
     }
 
     pub async fn send_control<T: Serialize>(&mut self, message: &T) -> Result<(), GuestError> {
@@ -141,4 +200,66 @@ fn control<T: Serialize>(message: &T) -> Result<Frame, GuestError> {
 /// Reads the JSON of a Control frame.
 pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, GuestError> {
     serde_json::from_slice(json).map_err(GuestError::Message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All frames that arrive, whole or in pieces.
+    async fn received(bytes: &[u8], pieces: bool) -> Result<Vec<Frame>, GuestError> {
+        let mut reader = FrameReader::new(bytes);
+        let mut frames = Vec::new();
+        loop {
+            match if pieces { reader.next_piece().await? } else { reader.next().await? } {
+                Some(frame) => frames.push(frame),
+                None => return Ok(frames),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn pieces_are_the_frames_cut_up() {
+        let bulk = vec![7; 700_000];
+        let mut writer = FrameWriter::new(Vec::new());
+        writer.send(&Frame::Control(Bytes::from_static(b"{}"))).await.unwrap();
+        writer.send_bytes(&bulk).await.unwrap();
+        writer.send_bytes(&[]).await.unwrap();
+        writer.send(&Frame::Stdout { offset: 1, bytes: Bytes::from_static(b"x") }).await.unwrap();
+        writer.send(&Frame::End).await.unwrap();
+        let sent = writer.stream;
+        let whole = received(&sent, false).await.unwrap();
+        assert_eq!(whole.len(), 5);
+        assert_eq!(whole[1], Frame::Bytes(bulk.clone().into()));
+        let mut joined = Vec::new();
+        let mut others = Vec::new();
+        for frame in received(&sent, true).await.unwrap() {
+            match frame {
+                Frame::Bytes(bytes) => joined.extend_from_slice(&bytes),
+                other @ (Frame::Control(_) | Frame::Stdout { .. } | Frame::Stderr { .. } | Frame::End) => {
+                    others.push(other);
+                }
+            }
+        }
+        assert_eq!((joined, others.len()), (bulk, 3));
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_breaks_off_is_no_end() {
+        let mut writer = FrameWriter::new(Vec::new());
+        writer.send_bytes(b"hello").await.unwrap();
+        let sent = writer.stream;
+        for cut in 1..sent.len() {
+            for pieces in [false, true] {
+                let result = received(&sent[..cut], pieces).await;
+                assert!(matches!(result, Err(GuestError::HungUp)), "{cut} {pieces} {result:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lying_length_is_refused_in_pieces_too() {
+        let result = received(&[0xff, 0xff, 0xff, 0x7f, 1], true).await;
+        assert!(matches!(result, Err(GuestError::Frame(FrameError::TooLarge { .. }))), "{result:?}");
+    }
 }

@@ -70,6 +70,20 @@ impl Frame {
         }
     }
 
+    /// Takes the header of a Bytes frame off the front of `buffer`, and answers the length of what follows it. `None`:
+    /// more bytes are needed, or it is another kind of frame, which [`Frame::decode`] takes.
+    pub fn take_bytes_header(buffer: &mut BytesMut) -> Result<Option<usize>, FrameError> {
+        if buffer.len() < HEADER_BYTES || buffer[4] != FrameKind::Bytes as u8 {
+            return Ok(None);
+        }
+        let length = u32::from_le_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
+        if length > FRAME_BYTES_MAX {
+            return Err(FrameError::TooLarge { length });
+        }
+        buffer.advance(HEADER_BYTES);
+        Ok(Some(length))
+    }
+
     /// Appends the frame to `buffer`. Payloads over [`FRAME_BYTES_MAX`] are our own bug: callers cut.
     pub fn encode(&self, buffer: &mut BytesMut) {
         match self {

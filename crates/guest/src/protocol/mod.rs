@@ -71,6 +71,8 @@ pub enum Request {
     Stat { path: String, follow: bool },
     /// Answers `Vec<FileEntry>`.
     List(ListFiles),
+    /// The same for lists that may not fit one frame: answers `()`, then Control(`Vec<FileEntry>`)… End.
+    ListStream(ListFiles),
     /// Answers [`FileEntry`], then Bytes… End.
     Read(ReadFile),
     /// Bytes… End follow the request. Answers [`FileEntry`] of the file as it is now.

@@ -1,0 +1,136 @@
+//! The first and only things done once: process settings, the boot message, the listener, the report.
+
+#![expect(unsafe_code, reason = "the allocator's settings have no safe interface")]
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit};
+use tokio::net::{TcpListener, TcpSocket};
+
+use super::clock;
+use crate::protocol::{Boot, BootReport, GENERATION};
+
+/// Far above any set of services a person would write.
+const BOOT_BYTES_MAX: usize = 4 << 20;
+
+/// Connections the kernel may queue while the agent is busy: as many as it serves.
+const BACKLOG: u32 = 512;
+
+/// Two pipes and a connection for each of the 1024 execs, and room for files.
+const OPEN_FILES_WANTED: u64 = 8192;
+
+/// What the rest of the agent needs to know of its boot.
+pub(super) struct Booted {
+    pub(super) token: String,
+    pub(super) accept_from: IpAddr,
+    pub(super) started_boot_ms: u64,
+    /// The limit of open files the agent was started with, which its execs get back.
+    pub(super) open_files: libc::rlimit,
+}
+
+impl Booted {
+    pub(super) fn new(boot: &Boot, open_files: Rlimit) -> Self {
+        let raw = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
+        Self {
+            token: boot.token.clone(),
+            accept_from: boot.accept_from,
+            started_boot_ms: clock::boot_ms(),
+            open_files: libc::rlimit { rlim_cur: raw(open_files.current), rlim_max: raw(open_files.maximum) },
+        }
+    }
+
+    pub(super) fn uptime_ms(&self) -> u64 {
+        clock::boot_ms().saturating_sub(self.started_boot_ms)
+    }
+}
+
+/// Settings that hold for the life of the process. None is worth failing a boot for. Answers the limit of open
+/// files as it was.
+pub(super) fn tune_process() -> Rlimit {
+    fill_standard_streams();
+    // Nobody inside may trace the agent or read its memory, where the token is.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // As PID 1 orphans come here anyway; elsewhere (tests, a nested namespace) this asks for them.
+    let _ = rustix::process::set_child_subreaper(Some(Pid::INIT));
+    let _ = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(OPEN_FILES_WANTED, |maximum| maximum.min(OPEN_FILES_WANTED));
+    if limit.current.is_some_and(|current| current < wanted) {
+        let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+        let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+    }
+    // One arena, and large blocks given back at once: an agent that once moved a gigabyte must be small again.
+    for (parameter, value) in
+        [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, 128 * 1024), (libc::M_TRIM_THRESHOLD, 128 * 1024)]
+    {
+        // SAFETY: mallopt takes two integers; no other thread exists yet.
+        unsafe { libc::mallopt(parameter, value) };
+    }
+    limit
+}
+
+/// Descriptors 1 and 2 must not be given to something else when the launcher left them closed.
+fn fill_standard_streams() {
+    let flags = rustix::fs::OFlags::RDWR;
+    while let Ok(null) = rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()) {
+        if null.as_raw_fd() > 2 {
+            break;
+        }
+        std::mem::forget(null);
+    }
+}
+
+/// Reads [`Boot`] from standard input up to end-of-file.
+pub(super) fn read() -> Result<Boot, String> {
+    let mut json = Vec::with_capacity(4096);
+    let mut chunk = [0u8; 4096];
+    loop {
+        match rustix::io::read(rustix::stdio::stdin(), &mut chunk) {
+            Ok(0) => break,
+            Ok(count) => json.extend_from_slice(&chunk[..count]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(io::Error::from(errno).to_string()),
+        }
+        if json.len() > BOOT_BYTES_MAX {
+            return Err(format!("it is larger than {BOOT_BYTES_MAX} bytes"));
+        }
+    }
+    let boot: Boot = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+    if boot.generation > GENERATION {
+        return Err(format!("the host speaks generation {}, this agent {GENERATION}", boot.generation));
+    }
+    if boot.token.is_empty() {
+        return Err("the token is empty".to_owned());
+    }
+    Ok(boot)
+}
+
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // The agent of an earlier boot may have left connections in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Writes the report and puts `/dev/null` in the socket's place.
+pub(super) fn finish(report: &BootReport) -> io::Result<()> {
+    let json = serde_json::to_vec(report)?;
+    let mut rest = json.as_slice();
+    while !rest.is_empty() {
+        match rustix::io::write(rustix::stdio::stdin(), rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let null = std::fs::File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! One host reading one exec's output, and typing into it, over one connection.
+
+use std::rc::Rc;
+
+use super::log::ReaderId;
+use super::{Exec, Started, start};
+use crate::agent::Agent;
+use crate::agent::wire::{Inbox, Outbox, WireError};
+use crate::protocol::{Attach, AttachInput, AttachNotice, ExecStart, Frame, ReadMode};
+
+/// Output copied to a connection at a time. Bounds what a host that does not read makes the agent hold.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Carries out [`crate::protocol::Request::ExecStart`].
+pub(in crate::agent) async fn serve_start(
+    agent: &Rc<Agent>,
+    request: ExecStart,
+    inbox: &mut Inbox<'_>,
+    outbox: &mut Outbox<'_>,
+) -> Result<(), WireError> {
+    let mode = request.attach;
+    match start(agent, request).await {
+        Ok(Started { exec }) => match mode {
+            Some(mode) => follow(&exec, 0, mode, true, inbox, outbox).await,
+            None => outbox.reply(Ok(exec.info())).await,
+        },
+        Err(error) => outbox.reply::<()>(Err(error)).await,
+    }
+}
+
+/// Carries out [`crate::protocol::Request::Attach`].
+pub(in crate::agent) async fn attach(
+    agent: &Rc<Agent>,
+    request: Attach,
+    inbox: &mut Inbox<'_>,
+    outbox: &mut Outbox<'_>,
+) -> Result<(), WireError> {
+    match agent.execs.get(&request.exec) {
+        Ok(exec) => follow(&exec, request.offset, request.mode, request.follow, inbox, outbox).await,
+        Err(error) => outbox.reply::<()>(Err(error)).await,
+    }
+}
+
+/// Takes the reader off the log however the connection ends, so that it holds nobody up.
+struct Reading<'e> {
+    exec: &'e Exec,
+    reader: ReaderId,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.exec.log.borrow_mut().remove_reader(self.reader);
+        self.exec.room.notify_waiters();
+    }
+}
+
+async fn follow(
+    exec: &Rc<Exec>,
+    offset: u64,
+    mode: ReadMode,
+    follow: bool,
+    inbox: &mut Inbox<'_>,
+    outbox: &mut Outbox<'_>,
+) -> Result<(), WireError> {
+    // An offset beyond the end would wait for bytes it then skips; the end is where it must be.
+    let offset = offset.min(exec.log.borrow().end());
+    let reader = exec.log.borrow_mut().add_reader(offset, mode);
+    let reading = Reading { exec, reader };
+    exec.release_hold();
+    outbox.push_reply(Ok(exec.info()))?;
+    tokio::select! {
+        sent = send_output(&reading, offset, follow, outbox) => sent,
+        received = receive_input(exec, inbox) => received,
+    }
+}
+
+async fn send_output(
+    reading: &Reading<'_>,
+    mut offset: u64,
+    follow: bool,
+    outbox: &mut Outbox<'_>,
+) -> Result<(), WireError> {
+    let exec = reading.exec;
+    loop {
+        let changed = exec.changed.notified();
+        let start = exec.log.borrow().start();
+        if offset < start {
+            outbox.push_control(&AttachNotice::Gap { from: offset, to: start })?;
+            offset = start;
+        }
+        let next = exec.log.borrow_mut().take(reading.reader, offset, CHUNK_BYTES, &mut outbox.buffer);
+        let moved = next > offset;
+        offset = next;
+        if moved {
+            exec.room.notify_waiters();
+            outbox.flush().await?;
+            continue;
+        }
+        if exec.output_done.get() {
+            outbox.push_control(&AttachNotice::Exit(exec.info()))?;
+            return outbox.flush().await;
+        }
+        if !follow {
+            outbox.push_control(&AttachNotice::Drained { offset })?;
+            return outbox.flush().await;
+        }
+        outbox.flush().await?;
+        changed.await;
+    }
+}
+
+/// Standard input, its end, resizes and signals, until the host hangs up.
+async fn receive_input(exec: &Exec, inbox: &mut Inbox<'_>) -> Result<(), WireError> {
+    loop {
+        // What can go wrong here is that the process has ended or reads no more, which the output tells.
+        match inbox.next().await? {
+            Some(Frame::Bytes(bytes)) => {
+                let _ = exec.write_stdin(&bytes).await;
+            }
+            Some(Frame::End) => {
+                let _ = exec.close_stdin().await;
+            }
+            Some(Frame::Control(json)) => match serde_json::from_slice(&json)? {
+                AttachInput::Resize(size) => {
+                    let _ = exec.resize(size);
+                }
+                AttachInput::Signal { signal } => {
+                    let _ = exec.signal(signal, true);
+                }
+            },
+            Some(Frame::Stdout { .. } | Frame::Stderr { .. }) | None => return Ok(()),
+        }
+    }
+}

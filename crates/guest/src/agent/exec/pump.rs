@@ -1,0 +1,245 @@
+//! Follows one process from its start to its end: reads its output into the log, ends it when its time is up,
+//! and publishes the outcome.
+//!
+//! ```text
+//!   running ──reaped──► draining ──┬─ both ends closed ─────────────► ended, output done
+//!                                  ├─ a descendant holds them, quiet ► ended, output done; then lingering
+//!                                  └─ a lossless reader is behind ──► ended; done once it has read
+//! ```
+//!
+//! Lingering: a background child that inherited the pipe goes on writing to it. Closing our end would kill it by
+//! SIGPIPE, so what it writes still goes to the log, without holding anybody up.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tokio::time::Instant;
+
+use super::Exec;
+use super::log::Stream;
+use crate::agent::watched::Watched;
+use crate::agent::{Agent, signals};
+
+/// A pipe's capacity: one read takes all of it.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How long a pipe that descendants still hold must be quiet before the exec counts as ended.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// And how long at most it may chatter on.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
+/// Between asking a process group to end and ending it.
+const KILL_AFTER: Duration = Duration::from_secs(2);
+
+/// How long `then_stop` waits for readers to drain.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What a sandbox stopped by `then_stop` gives its other processes.
+const STOP_GRACE_MS: u64 = 2000;
+
+thread_local! {
+    /// One buffer for all pumps: it is filled and copied without an await in between.
+    static SCRATCH: std::cell::RefCell<Box<[u8]>> = std::cell::RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
+}
+
+pub(super) struct Source {
+    pub(super) stream: Stream,
+    pub(super) fd: Rc<Watched>,
+}
+
+pub(super) struct Pump {
+    pub(super) agent: Rc<Agent>,
+    pub(super) exec: Rc<Exec>,
+    pub(super) stdout: Option<Source>,
+    pub(super) stderr: Option<Source>,
+    pub(super) deadline: Option<Instant>,
+    pub(super) then_stop: bool,
+}
+
+/// What woke the pump.
+enum Event {
+    Read(Stream, Reading),
+    Exited,
+    Room,
+    TimeIsUp,
+    Quiet,
+    HeldLongEnough,
+}
+
+enum Reading {
+    Some,
+    End,
+}
+
+impl Pump {
+    pub(super) async fn run(mut self) {
+        self.until_reaped().await;
+        self.drain().await;
+        self.publish();
+        // Only a lossless reader that is behind leaves anything to read now.
+        self.drain_for_readers().await;
+        self.exec.output_done.set(true);
+        self.exec.changed.notify_waiters();
+        self.agent.execs.finished(&self.exec);
+        if self.then_stop && !self.exec.forgotten.get() {
+            tokio::task::spawn_local(stop_sandbox(Rc::clone(&self.agent), Rc::clone(&self.exec)));
+        }
+        self.linger().await;
+    }
+
+    async fn until_reaped(&mut self) {
+        while self.exec.reaped.get().is_none() {
+            match self.next(None).await {
+                Event::Read(stream, reading) => self.note(stream, &reading),
+                Event::TimeIsUp => self.end_group(),
+                Event::HeldLongEnough => self.exec.release_hold(),
+                Event::Exited | Event::Room | Event::Quiet => {}
+            }
+        }
+    }
+
+    /// Reads what the process left behind, and for a moment what its descendants add.
+    async fn drain(&mut self) {
+        let last = Instant::now() + DRAIN_MAX;
+        while self.is_open() && self.exec.log.borrow().room() > 0 {
+            let quiet = (Instant::now() + QUIET).min(last);
+            match self.next(Some(quiet)).await {
+                Event::Read(stream, reading) => self.note(stream, &reading),
+                Event::Quiet => break,
+                Event::TimeIsUp => self.deadline = None,
+                Event::HeldLongEnough => self.exec.release_hold(),
+                Event::Exited | Event::Room => {}
+            }
+        }
+    }
+
+    /// The same, but waiting for the readers that must not lose anything.
+    async fn drain_for_readers(&mut self) {
+        while self.is_open() && self.exec.log.borrow().room() == 0 {
+            match self.next(None).await {
+                Event::HeldLongEnough => self.exec.release_hold(),
+                Event::Read(..) | Event::Exited | Event::Room | Event::TimeIsUp | Event::Quiet => {}
+            }
+            self.drain().await;
+        }
+    }
+
+    fn publish(&mut self) {
+        self.deadline = None;
+        let reaped = self.exec.reaped.get().expect("the pump drains after the process was reaped");
+        self.exec.publish(reaped);
+        self.agent.execs.ended();
+    }
+
+    async fn linger(mut self) {
+        if !self.is_open() || self.exec.terminal.is_some() || !self.agent.execs.may_linger() {
+            return;
+        }
+        while self.is_open() {
+            match self.next(None).await {
+                Event::Read(stream, reading) => self.note(stream, &reading),
+                Event::HeldLongEnough => self.exec.release_hold(),
+                Event::Exited | Event::Room | Event::TimeIsUp | Event::Quiet => {}
+            }
+            self.agent.execs.bound_kept_output();
+        }
+        self.agent.execs.lingered();
+    }
+
+    fn is_open(&self) -> bool {
+        self.stdout.is_some() || self.stderr.is_some()
+    }
+
+    fn note(&mut self, stream: Stream, reading: &Reading) {
+        match (reading, stream) {
+            (Reading::Some, Stream::Stdout | Stream::Stderr) => {}
+            (Reading::End, Stream::Stdout) => self.stdout = None,
+            (Reading::End, Stream::Stderr) => self.stderr = None,
+        }
+    }
+
+    async fn next(&self, quiet: Option<Instant>) -> Event {
+        let room = self.exec.log.borrow().room();
+        let may_read = room > 0;
+        let exited = self.exec.reaped.get().is_some();
+        let held = self.exec.held.get().map(|(_, until)| until);
+        tokio::select! {
+            reading = read(self.stdout.as_ref(), &self.exec, room), if may_read && self.stdout.is_some() => {
+                Event::Read(Stream::Stdout, reading)
+            }
+            reading = read(self.stderr.as_ref(), &self.exec, room), if may_read && self.stderr.is_some() => {
+                Event::Read(Stream::Stderr, reading)
+            }
+            () = self.exec.exited.notified(), if !exited => Event::Exited,
+            () = self.exec.room.notified(), if !may_read => Event::Room,
+            () = until(self.deadline), if self.deadline.is_some() => Event::TimeIsUp,
+            () = until(quiet), if quiet.is_some() => Event::Quiet,
+            () = until(held), if held.is_some() => Event::HeldLongEnough,
+        }
+    }
+
+    /// The time is up: the whole group is asked to end, and made to 2 s later.
+    fn end_group(&mut self) {
+        self.deadline = None;
+        self.exec.timed_out.set(true);
+        // Gone already is fine.
+        let _ = self.exec.signal(libc::SIGTERM, true);
+        tokio::task::spawn_local(kill_later(Rc::clone(&self.agent), Rc::clone(&self.exec)));
+    }
+}
+
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn read(source: Option<&Source>, exec: &Exec, room: usize) -> Reading {
+    let Some(source) = source else { return std::future::pending().await };
+    loop {
+        let Ok(mut ready) = source.fd.readable().await else { return Reading::End };
+        let result = SCRATCH.with_borrow_mut(|scratch| {
+            let limit = room.min(scratch.len());
+            let count = rustix::io::read(source.fd.get_ref(), &mut scratch[..limit])?;
+            exec.log.borrow_mut().push(source.stream, &scratch[..count]);
+            Ok::<_, Errno>(count)
+        });
+        match result {
+            Ok(0) => return Reading::End,
+            Ok(_) => {
+                exec.changed.notify_waiters();
+                return Reading::Some;
+            }
+            Err(Errno::AGAIN) => ready.clear_ready(),
+            Err(Errno::INTR) => {}
+            // EIO is how a terminal's last user leaving looks; anything else cannot be read on either.
+            Err(_) => return Reading::End,
+        }
+    }
+}
+
+async fn kill_later(agent: Rc<Agent>, exec: Rc<Exec>) {
+    tokio::time::sleep(KILL_AFTER).await;
+    if exec.signal(libc::SIGKILL, true).is_err() && !agent.execs.is_running_pid(exec.pid) {
+        // The first process is gone, and with it its right to the number; but as long as the group has
+        // members the kernel does not give the number away, and without members nothing is hit.
+        let _ = signals::send_group(exec.pid, libc::SIGKILL);
+    }
+}
+
+async fn stop_sandbox(agent: Rc<Agent>, exec: Rc<Exec>) {
+    let drained = async {
+        loop {
+            let room = exec.room.notified();
+            if !exec.log.borrow().has_readers() {
+                return;
+            }
+            room.await;
+        }
+    };
+    let _ = tokio::time::timeout(STOP_WAIT_MAX, drained).await;
+    agent.shut_down(STOP_GRACE_MS).await;
+}

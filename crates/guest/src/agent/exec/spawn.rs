@@ -1,0 +1,402 @@
+//! Starts a process as the host asked: checks, user, environment, descriptors, fork, verdict.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::pty::OpenptFlags;
+use rustix::termios::{InputModes, OptionalActions, Winsize};
+use tokio::io::Interest;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Exec;
+use super::child::{self, Forked, Plan, Stdio, Step};
+use super::log::{Log, Stream};
+use super::pump::{Pump, Source};
+use super::stdin::Stdin;
+use crate::agent::failure::{describe, fail, invalid, refused};
+use crate::agent::machine::Meminfo;
+use crate::agent::users::{self, User};
+use crate::agent::watched::{Watched, watch};
+use crate::agent::{Agent, clock};
+use crate::protocol::{ErrorCode, ExecStart, ReadMode, RequestError, StdinMode, TerminalSize};
+
+const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Directories of PATH that are tried.
+const PATH_PARTS_MAX: usize = 256;
+
+/// How long a child may take from `fork` to `execve`. Only somebody inside who stops it makes that long.
+const VERDICT_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Longest id: the host's are 23.
+const ID_BYTES_MAX: usize = 64;
+
+/// What [`super::ExecInfo`] repeats of a command line, so that a list of execs fits an answer.
+const ARGV_SHOWN_BYTES_MAX: usize = 512;
+
+pub(in crate::agent) struct Started {
+    pub(in crate::agent) exec: Rc<Exec>,
+}
+
+/// Starts the process, or answers the one that was started under this id before.
+pub(in crate::agent) async fn start(agent: &Rc<Agent>, request: ExecStart) -> Result<Started, RequestError> {
+    check(&request)?;
+    if let Some(exec) = agent.execs.find(&request.exec) {
+        return Ok(Started { exec });
+    }
+    if agent.is_shutting_down() {
+        return Err(fail(ErrorCode::Ended, "the sandbox is shutting down"));
+    }
+    agent.execs.admit(request.terminal.is_some())?;
+    let user = users::resolve(request.user.as_deref())?;
+    let plan = plan(agent, &request, &user)?;
+    let ends = Ends::open(&request, &user)?;
+    let forked =
+        child::fork(&plan, &ends.stdio()).map_err(|errno| refused("fork for", &request.argv[0], errno))?;
+    // No await up to here since the fork: the reaper cannot have come first.
+    let (exec, verdict) = register(agent, &request, ends, forked)?;
+    Meminfo::refresh(agent);
+    match read_verdict(verdict).await {
+        Ok(()) => Ok(Started { exec }),
+        Err(verdict) => {
+            let _ = exec.signal(libc::SIGKILL, false);
+            agent.execs.forget(&exec);
+            Err(explain(verdict, &request))
+        }
+    }
+}
+
+fn check(request: &ExecStart) -> Result<(), RequestError> {
+    let id = &request.exec;
+    if id.is_empty() || id.len() > ID_BYTES_MAX || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(invalid(format_args!("`{id}` is not an exec id")));
+    }
+    match request.argv.first() {
+        None => return Err(invalid("the command is empty")),
+        Some(program) if program.is_empty() => return Err(invalid("the program's name is empty")),
+        Some(_) => {}
+    }
+    for name in request.env.keys() {
+        if name.is_empty() || name.contains('=') {
+            return Err(invalid(format_args!("`{name}` cannot be the name of an environment variable")));
+        }
+    }
+    if request.cwd.as_ref().is_some_and(|cwd| !cwd.starts_with('/')) {
+        return Err(invalid("the working directory is not an absolute path"));
+    }
+    Ok(())
+}
+
+fn plan(agent: &Agent, request: &ExecStart, user: &User) -> Result<Plan, RequestError> {
+    let env = environment(request, user);
+    let path = env.get("PATH").map_or(PATH_DEFAULT, String::as_str);
+    let argv = request.argv.iter().map(|argument| c_string(argument)).collect::<Result<_, _>>()?;
+    let candidates = candidates(&request.argv[0], path)?;
+    let env =
+        env.iter().map(|(name, value)| c_string(&format!("{name}={value}"))).collect::<Result<_, _>>()?;
+    Ok(Plan {
+        candidates,
+        argv,
+        env,
+        uid: user.uid,
+        gid: user.gid,
+        groups: user.groups.clone(),
+        cwd: working_directory(request, user)?,
+        terminal: request.terminal.is_some(),
+        open_files: agent.boot.open_files,
+    })
+}
+
+fn environment(request: &ExecStart, user: &User) -> BTreeMap<String, String> {
+    let mut env: BTreeMap<String, String> = [
+        ("PATH", PATH_DEFAULT),
+        ("HOME", &user.home),
+        ("USER", &user.name),
+        ("LOGNAME", &user.name),
+        ("SHELL", &user.shell),
+        ("LANG", "C.UTF-8"),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .collect();
+    if request.terminal.is_some() {
+        env.insert("TERM".to_owned(), "xterm-256color".to_owned());
+    }
+    env.extend(request.env.clone());
+    env
+}
+
+fn candidates(program: &str, path: &str) -> Result<Vec<CString>, RequestError> {
+    if program.contains('/') {
+        return Ok(vec![c_string(program)?]);
+    }
+    path.split(':')
+        .take(PATH_PARTS_MAX)
+        .map(|part| c_string(&format!("{}/{program}", if part.is_empty() { "." } else { part })))
+        .collect()
+}
+
+/// Opens the directory the process starts in.
+///
+/// Magic links are refused: `/proc/self/fd/N` would be resolved as the agent, and hand a descriptor of its own to
+/// the process (the way out that CVE-2024-21626 was for runc).
+fn working_directory(request: &ExecStart, user: &User) -> Result<OwnedFd, RequestError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |path: &str| rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+    let Some(cwd) = request.cwd.as_deref() else {
+        let home = open(&user.home).or_else(|_| open("/"));
+        return home.map_err(|errno| refused("open the working directory", "/", errno));
+    };
+    let directory = open(&c_string(cwd)?.to_string_lossy())
+        .map_err(|errno| refused("open the working directory", cwd, errno))?;
+    if is_descriptor_directory(&directory) {
+        return Err(invalid(format_args!("`{cwd}` cannot be a working directory")));
+    }
+    Ok(directory)
+}
+
+/// Whether this is a directory of descriptors, which show whose they are.
+fn is_descriptor_directory(directory: &OwnedFd) -> bool {
+    use std::os::fd::AsRawFd;
+    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let Ok(path) = rustix::fs::readlink(link, Vec::new()) else { return false };
+    let path = path.to_string_lossy();
+    path.starts_with("/proc/") && path.split('/').any(|part| matches!(part, "fd" | "fdinfo" | "map_files"))
+}
+
+fn c_string(text: &str) -> Result<CString, RequestError> {
+    CString::new(text).map_err(|_| invalid(format_args!("`{text}` contains a NUL byte")))
+}
+
+/// The descriptors of a new process, both ends.
+struct Ends {
+    child_stdin: OwnedFd,
+    child_stdout: OwnedFd,
+    child_stderr: Option<OwnedFd>,
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: Option<OwnedFd>,
+    terminal: bool,
+}
+
+impl Ends {
+    fn open(request: &ExecStart, user: &User) -> Result<Self, RequestError> {
+        let failed = |errno| refused("open the standard streams of", &request.argv[0], errno);
+        match request.terminal {
+            Some(size) => Self::terminal(request.stdin, size, user).map_err(failed),
+            None => Self::pipes(request.stdin).map_err(failed),
+        }
+    }
+
+    fn pipes(stdin: StdinMode) -> Result<Self, Errno> {
+        let (child_stdin, stdin) = match stdin {
+            StdinMode::Null => (null()?, None),
+            StdinMode::Pipe => {
+                let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+                rustix::io::ioctl_fionbio(&write, true)?;
+                (read, Some(write))
+            }
+        };
+        let (stdout, child_stdout) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stderr, child_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Only our ends: programs do not expect EAGAIN on theirs.
+        rustix::io::ioctl_fionbio(&stdout, true)?;
+        rustix::io::ioctl_fionbio(&stderr, true)?;
+        let child_stderr = Some(child_stderr);
+        Ok(Self {
+            child_stdin,
+            child_stdout,
+            child_stderr,
+            stdin,
+            stdout,
+            stderr: Some(stderr),
+            terminal: false,
+        })
+    }
+
+    fn terminal(stdin: StdinMode, size: TerminalSize, user: &User) -> Result<Self, Errno> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = rustix::pty::openpt(flags)?;
+        rustix::pty::unlockpt(&master)?;
+        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+        let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&master, size)?;
+        // Erasing a character of several bytes takes all of them.
+        let mut termios = rustix::termios::tcgetattr(&slave)?;
+        termios.input_modes |= InputModes::IUTF8;
+        rustix::termios::tcsetattr(&slave, OptionalActions::Now, &termios)?;
+        // `sudo`, `mesg` and the like look at who owns the terminal. Some file systems refuse; they still run.
+        let _ = rustix::fs::fchown(&slave, Some(rustix::fs::Uid::from_raw(user.uid)), None);
+        rustix::io::ioctl_fionbio(&master, true)?;
+        let child_stdin = match stdin {
+            StdinMode::Null => null()?,
+            StdinMode::Pipe => slave.try_clone().map_err(|_| Errno::MFILE)?,
+        };
+        Ok(Self {
+            child_stdin,
+            child_stdout: slave,
+            child_stderr: None,
+            stdin: None,
+            stdout: master,
+            stderr: None,
+            terminal: true,
+        })
+    }
+
+    fn stdio(&self) -> Stdio<'_> {
+        Stdio {
+            stdin: self.child_stdin.as_fd(),
+            stdout: self.child_stdout.as_fd(),
+            stderr: self.child_stderr.as_ref().map_or(self.child_stdout.as_fd(), AsFd::as_fd),
+        }
+    }
+}
+
+fn null() -> Result<OwnedFd, Errno> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+}
+
+/// Makes the exec of a forked child known, and sets its pump going.
+fn register(
+    agent: &Rc<Agent>,
+    request: &ExecStart,
+    ends: Ends,
+    forked: Forked,
+) -> Result<(Rc<Exec>, Watched), RequestError> {
+    let pid = forked.pid;
+    build(agent, request, ends, forked).map_err(|error| {
+        // Nobody would read its output: better not at all. The reaper buries it.
+        let _ = crate::agent::signals::send(pid, libc::SIGKILL);
+        fail(
+            ErrorCode::TooMany,
+            format_args!("could not watch the streams of `{}`: {error}", request.argv[0]),
+        )
+    })
+}
+
+fn build(
+    agent: &Rc<Agent>,
+    request: &ExecStart,
+    ends: Ends,
+    forked: Forked,
+) -> std::io::Result<(Rc<Exec>, Watched)> {
+    let interest = if ends.terminal { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+    let stdout = Rc::new(watch(ends.stdout, interest)?);
+    let stderr = ends.stderr.map(|fd| watch(fd, Interest::READABLE)).transpose()?.map(Rc::new);
+    let stdin = ends.stdin.map(|fd| watch(fd, Interest::WRITABLE)).transpose()?;
+    let terminal = ends.terminal.then(|| Rc::clone(&stdout));
+    let stdin = match (stdin, &terminal, request.stdin) {
+        (Some(pipe), _, _) => Some(Stdin::Pipe(pipe)),
+        (None, Some(terminal), StdinMode::Pipe) => Some(Stdin::Terminal(Rc::clone(terminal))),
+        (None, _, StdinMode::Pipe | StdinMode::Null) => None,
+    };
+    let verdict = watch(forked.verdict, Interest::READABLE)?;
+    let exec = Rc::new(Exec {
+        id: request.exec.clone(),
+        argv: shown(&request.argv),
+        pid: forked.pid,
+        started_ms: clock::unix_ms(),
+        started_boot_us: clock::boot_us(),
+        terminal,
+        stdin: tokio::sync::Mutex::new(stdin),
+        log: RefCell::new(Log::new(request.ring_bytes)),
+        held: Cell::new(None),
+        reaped: Cell::new(None),
+        outcome: RefCell::new(None),
+        output_done: Cell::new(false),
+        timed_out: Cell::new(false),
+        killed_here: Cell::new(false),
+        forgotten: Cell::new(false),
+        changed: Notify::new(),
+        room: Notify::new(),
+        exited: Notify::new(),
+    });
+    if request.hold || request.attach == Some(ReadMode::Lossless) {
+        exec.hold();
+    }
+    agent.execs.insert(&exec);
+    let pump = Pump {
+        agent: Rc::clone(agent),
+        exec: Rc::clone(&exec),
+        stdout: Some(Source { stream: Stream::Stdout, fd: stdout }),
+        stderr: stderr.map(|fd| Source { stream: Stream::Stderr, fd }),
+        deadline: request.timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms)),
+        then_stop: request.then_stop,
+    };
+    tokio::task::spawn_local(pump.run());
+    Ok((exec, verdict))
+}
+
+/// The command line as far as it is shown.
+fn shown(argv: &[String]) -> Vec<String> {
+    let mut room = ARGV_SHOWN_BYTES_MAX;
+    let mut shown = Vec::new();
+    for argument in argv {
+        let cut: String = argument.chars().take(room).collect();
+        let whole = cut.len() == argument.len();
+        room = room.saturating_sub(cut.len() + 1);
+        shown.push(if whole { cut } else { format!("{cut}…") });
+        if room == 0 {
+            break;
+        }
+    }
+    shown
+}
+
+/// Why a child is not running the program.
+enum Verdict {
+    Failed(Step, Errno),
+    TooSlow,
+}
+
+async fn read_verdict(verdict: Watched) -> Result<(), Verdict> {
+    let read = async {
+        let mut bytes = [0u8; 8];
+        loop {
+            let mut ready = verdict.readable().await.map_err(|_| Verdict::TooSlow)?;
+            match rustix::io::read(verdict.get_ref(), &mut bytes) {
+                Ok(8) => {
+                    let (step, errno) = child::parse_verdict(bytes);
+                    return Err(Verdict::Failed(step, errno));
+                }
+                // Closed by `execve`, or by a death that the reaper reports.
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Verdict::Failed(Step::Prepare, errno)),
+            }
+        }
+    };
+    tokio::time::timeout(VERDICT_WAIT_MAX, read).await.unwrap_or(Err(Verdict::TooSlow))
+}
+
+fn explain(verdict: Verdict, request: &ExecStart) -> RequestError {
+    let program = &request.argv[0];
+    match verdict {
+        Verdict::Failed(Step::Execute, errno) if errno == Errno::TOOBIG => {
+            fail(ErrorCode::TooLarge, format_args!("could not execute `{program}`: {}", describe(errno)))
+        }
+        Verdict::Failed(Step::Execute, errno) => {
+            fail(ErrorCode::CannotExecute, format_args!("could not execute `{program}`: {}", describe(errno)))
+        }
+        Verdict::Failed(Step::Directory, errno) => {
+            refused("enter the working directory", request.cwd.as_deref().unwrap_or("/"), errno)
+        }
+        Verdict::Failed(Step::User, errno) => {
+            refused("become the user", request.user.as_deref().unwrap_or("root"), errno)
+        }
+        Verdict::Failed(Step::Terminal, errno) => refused("take the terminal for", program, errno),
+        Verdict::Failed(Step::Prepare, errno) => refused("prepare", program, errno),
+        Verdict::TooSlow => {
+            fail(ErrorCode::Internal, format_args!("`{program}` was stopped before it could start"))
+        }
+    }
+}

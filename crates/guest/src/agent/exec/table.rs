@@ -1,0 +1,196 @@
+//! All execs the agent knows, by id and by pid, and the bounds on them.
+
+#![expect(unsafe_code, reason = "getrandom has no safe wrapper among the features this workspace uses")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use tokio::time::Instant;
+
+use super::Exec;
+use crate::agent::failure::fail;
+use crate::agent::reaper::Reaped;
+use crate::protocol::{ErrorCode, RequestError};
+
+/// Running at once. Each holds two pipes, so this also bounds descriptors.
+const RUNNING_MAX: usize = 1024;
+
+/// Terminals at once, well under the kernel's 4096 for all sandboxes together.
+const TERMINALS_MAX: usize = 256;
+
+/// Ended execs remembered.
+const FINISHED_MAX: usize = 1000;
+
+/// Output that ended execs may keep together; the oldest lose theirs first.
+const FINISHED_BYTES_MAX: usize = 16 << 20;
+
+/// Ended execs whose pipe a descendant still holds; beyond that, pipes are closed at the end.
+const LINGERING_MAX: usize = 256;
+
+#[derive(Default)]
+pub(in crate::agent) struct Table {
+    by_id: RefCell<HashMap<String, Rc<Exec>>>,
+    by_pid: RefCell<HashMap<i32, Rc<Exec>>>,
+    finished: RefCell<VecDeque<Rc<Exec>>>,
+    running: Cell<usize>,
+    lingering: Cell<usize>,
+}
+
+impl Table {
+    pub(in crate::agent) fn get(&self, id: &str) -> Result<Rc<Exec>, RequestError> {
+        self.find(id).ok_or_else(|| fail(ErrorCode::NotFound, format_args!("there is no exec `{id}`")))
+    }
+
+    pub(in crate::agent) fn find(&self, id: &str) -> Option<Rc<Exec>> {
+        self.by_id.borrow().get(id).map(Rc::clone)
+    }
+
+    /// All of them, the oldest first.
+    pub(in crate::agent) fn all(&self) -> Vec<Rc<Exec>> {
+        let mut all: Vec<_> = self.by_id.borrow().values().map(Rc::clone).collect();
+        all.sort_by_key(|exec| (exec.started_boot_us, exec.pid));
+        all
+    }
+
+    pub(in crate::agent) fn running(&self) -> usize {
+        self.running.get()
+    }
+
+    /// Whether one more may start.
+    pub(super) fn admit(&self, terminal: bool) -> Result<(), RequestError> {
+        if self.running.get() >= RUNNING_MAX {
+            return Err(fail(ErrorCode::TooMany, format_args!("{RUNNING_MAX} execs are running already")));
+        }
+        let terminals = || {
+            let by_pid = self.by_pid.borrow();
+            by_pid.values().filter(|exec| exec.terminal.is_some()).count()
+        };
+        if terminal && terminals() >= TERMINALS_MAX {
+            return Err(fail(ErrorCode::TooMany, format_args!("{TERMINALS_MAX} terminals are open already")));
+        }
+        Ok(())
+    }
+
+    /// Must follow the fork without an await, or the reaper could come first.
+    pub(super) fn insert(&self, exec: &Rc<Exec>) {
+        self.by_id.borrow_mut().insert(exec.id.clone(), Rc::clone(exec));
+        self.by_pid.borrow_mut().insert(exec.pid, Rc::clone(exec));
+        self.running.set(self.running.get() + 1);
+    }
+
+    /// An exec whose program could not be executed never was.
+    pub(super) fn forget(&self, exec: &Rc<Exec>) {
+        exec.forgotten.set(true);
+        self.remove_id(exec);
+        self.finished.borrow_mut().retain(|other| !Rc::ptr_eq(other, exec));
+    }
+
+    pub(in crate::agent) fn reaped(&self, reaped: Reaped) {
+        let exec = self.by_pid.borrow_mut().remove(&reaped.pid);
+        if let Some(exec) = exec {
+            exec.note_reaped(reaped);
+        }
+    }
+
+    pub(super) fn is_running_pid(&self, pid: i32) -> bool {
+        self.by_pid.borrow().contains_key(&pid)
+    }
+
+    /// The outcome of a running exec was published.
+    pub(super) fn ended(&self) {
+        self.running.set(self.running.get().saturating_sub(1));
+    }
+
+    /// Output is done: from here on the exec only takes room.
+    pub(super) fn finished(&self, exec: &Rc<Exec>) {
+        if exec.forgotten.get() {
+            return;
+        }
+        exec.log.borrow_mut().trim();
+        self.finished.borrow_mut().push_back(Rc::clone(exec));
+        while self.finished.borrow().len() > FINISHED_MAX {
+            let oldest = self.finished.borrow_mut().pop_front();
+            let Some(oldest) = oldest else { break };
+            oldest.log.borrow_mut().clear();
+            self.remove_id(&oldest);
+        }
+        self.bound_kept_output();
+    }
+
+    pub(super) fn bound_kept_output(&self) {
+        let finished = self.finished.borrow();
+        let mut held: usize = finished.iter().map(|exec| exec.log.borrow().held_bytes()).sum();
+        for exec in finished.iter() {
+            if held <= FINISHED_BYTES_MAX {
+                return;
+            }
+            // Its pump has left, so that nobody else ends a hold whose time is up.
+            if exec.held.get().is_some_and(|(_, until)| until <= Instant::now()) {
+                exec.release_hold();
+            }
+            let mut log = exec.log.borrow_mut();
+            // A reader in the middle of it keeps it; the bound is met by the next oldest.
+            if !log.has_readers() {
+                held -= log.held_bytes();
+                log.clear();
+            }
+        }
+    }
+
+    /// Unless the id has been used again since.
+    fn remove_id(&self, exec: &Rc<Exec>) {
+        let mut by_id = self.by_id.borrow_mut();
+        if by_id.get(&exec.id).is_some_and(|other| Rc::ptr_eq(other, exec)) {
+            by_id.remove(&exec.id);
+        }
+    }
+
+    pub(super) fn may_linger(&self) -> bool {
+        let lingering = self.lingering.get();
+        if lingering >= LINGERING_MAX {
+            return false;
+        }
+        self.lingering.set(lingering + 1);
+        true
+    }
+
+    pub(super) fn lingered(&self) {
+        self.lingering.set(self.lingering.get().saturating_sub(1));
+    }
+}
+
+/// A fresh exec id, for processes the agent starts by itself.
+pub(in crate::agent) fn new_id() -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut random = [0u8; 20];
+    fill_random(&mut random);
+    let mut id = String::from("exe");
+    id.extend(random.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])));
+    id
+}
+
+/// Random bytes from the kernel.
+pub(in crate::agent) fn fill_random(bytes: &mut [u8]) {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let rest = &mut bytes[filled..];
+        // SAFETY: the pointer and length are of one live slice.
+        let count = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        filled += usize::try_from(count).unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_ids_look_like_the_hosts() {
+        let id = new_id();
+        assert_eq!(id.len(), 23);
+        assert!(id.starts_with("exe"));
+        assert!(id[3..].bytes().all(|byte| byte.is_ascii_lowercase() || (b'2'..=b'7').contains(&byte)));
+        assert_ne!(id, new_id());
+    }
+}

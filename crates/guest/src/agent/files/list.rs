@@ -1,0 +1,104 @@
+//! Lists directories, down to a depth and up to a number of entries, without following links.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+
+use super::entry::describe;
+use super::{check_path, on_disk};
+use crate::agent::failure::{fail, refused};
+use crate::agent::users::{self, Names};
+use crate::agent::wire::{Outbox, WireError};
+use crate::protocol::{ErrorCode, FileEntry, Frame, ListFiles, RequestError};
+
+/// Held at once, whatever the host asks for: some 30 MiB.
+const ENTRIES_MAX: usize = 100_000;
+
+/// Entries in one frame of a streamed list: far below a frame even with the longest paths.
+const ENTRIES_PER_FRAME: usize = 64;
+
+/// Carries out [`crate::protocol::Request::List`].
+pub(in crate::agent) async fn list(request: ListFiles) -> Result<Vec<FileEntry>, RequestError> {
+    on_disk(move || walk(&request)).await
+}
+
+/// Carries out [`crate::protocol::Request::ListStream`].
+pub(in crate::agent) async fn list_stream(
+    request: ListFiles,
+    outbox: &mut Outbox<'_>,
+) -> Result<(), WireError> {
+    let entries = match list(request).await {
+        Ok(entries) => entries,
+        Err(error) => return outbox.reply::<()>(Err(error)).await,
+    };
+    outbox.push_reply(Ok(()))?;
+    for chunk in entries.chunks(ENTRIES_PER_FRAME) {
+        outbox.push_control(&chunk)?;
+        outbox.flush().await?;
+    }
+    outbox.push(&Frame::End);
+    outbox.flush().await
+}
+
+fn walk(request: &ListFiles) -> Result<Vec<FileEntry>, RequestError> {
+    let path = check_path(&request.path)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| refused("list", path, errno))?;
+    let limit = (request.entries_max as usize).min(ENTRIES_MAX);
+    let names = users::names();
+    let mut entries = Vec::new();
+    // Directories still to be read, with how many levels below them are wanted. Opened by path and one at a time,
+    // so that no depth runs out of descriptors; one that is gone or has become a link is left out.
+    let mut waiting = Vec::new();
+    let depth = request.depth.max(1);
+    for name in read(Path::new(path), &root, limit, &names, &mut entries)? {
+        waiting.push((Path::new(path).join(name), depth - 1));
+    }
+    while let Some((directory, depth)) = waiting.pop() {
+        if depth == 0 {
+            continue;
+        }
+        let Ok(fd) = rustix::fs::open(&directory, flags | OFlags::NOFOLLOW, Mode::empty()) else { continue };
+        for name in read(&directory, &fd, limit, &names, &mut entries)? {
+            waiting.push((directory.join(name), depth - 1));
+        }
+    }
+    entries.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(entries)
+}
+
+/// Adds a directory's entries, and answers the names of its subdirectories.
+fn read(
+    directory: &Path,
+    fd: &OwnedFd,
+    limit: usize,
+    names: &Names,
+    entries: &mut Vec<FileEntry>,
+) -> Result<Vec<std::ffi::OsString>, RequestError> {
+    let failed = |errno| refused("list", directory.display(), errno);
+    let mut subdirectories = Vec::new();
+    for found in Dir::read_from(fd).map_err(failed)? {
+        let found = found.map_err(failed)?;
+        let name = found.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if entries.len() == limit {
+            return Err(fail(ErrorCode::TooMany, format_args!("there are more than {limit} entries")));
+        }
+        // Gone since the directory was read.
+        let Ok(stat) = rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let target = if kind.is_symlink() { rustix::fs::readlinkat(fd, name, Vec::new()).ok() } else { None };
+        let name = OsStr::from_bytes(name.to_bytes());
+        let target = target.map(|target| target.to_string_lossy().into_owned());
+        entries.push(describe(&directory.join(name), &stat, target, names));
+        if kind == FileType::Directory {
+            subdirectories.push(name.to_owned());
+        }
+    }
+    Ok(subdirectories)
+}

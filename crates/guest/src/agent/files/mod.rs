@@ -1,0 +1,60 @@
+//! Files as the host sees them: every path is absolute and resolved here, inside the sandbox, as its root.
+//!
+//! Disk work runs on the blocking pool, in steps that never wait for the network; bulk bytes move in pieces of at
+//! most a frame, so that a transfer of any size holds a constant amount of RAM.
+
+mod download;
+mod entry;
+mod list;
+mod manage;
+mod open;
+mod remove;
+mod tar;
+mod upload;
+mod watch;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::failure::{fail, invalid};
+use crate::protocol::{ErrorCode, RequestError};
+
+pub(super) use self::download::read;
+pub(super) use self::list::{list, list_stream};
+pub(super) use self::manage::{change_mode, make_dir, rename, stat};
+pub(super) use self::remove::remove;
+pub(super) use self::tar::{tar_in, tar_out};
+pub(super) use self::upload::write;
+pub(super) use self::watch::watch;
+
+/// PATH_MAX of Linux.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// Bulk transfers at once. Each holds up to two frames of 1 MiB; further ones wait their turn.
+static TRANSFERS: Semaphore = Semaphore::const_new(16);
+
+/// Refuses what cannot be a path inside.
+fn check_path(path: &str) -> Result<&str, RequestError> {
+    if !path.starts_with('/') {
+        return Err(invalid(format_args!("`{path}` is not an absolute path")));
+    }
+    if path.len() >= PATH_BYTES_MAX {
+        return Err(invalid(format_args!("the path is longer than {PATH_BYTES_MAX} bytes")));
+    }
+    if path.contains('\0') {
+        return Err(invalid("the path contains a NUL byte"));
+    }
+    Ok(path)
+}
+
+/// Runs disk work on the pool.
+async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RequestError> + Send + 'static,
+) -> Result<T, RequestError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|_| Err(fail(ErrorCode::Internal, "the work on the disk was interrupted")))
+}
+
+async fn transfer_permit() -> SemaphorePermit<'static> {
+    TRANSFERS.acquire().await.expect("the semaphore is never closed")
+}

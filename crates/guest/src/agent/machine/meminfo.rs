@@ -1,0 +1,150 @@
+//! What `/proc/meminfo` shows inside: the sandbox's limit, not the host's RAM.
+//!
+//! The runtime driver mounts [`PATH`] over `/proc/meminfo` where there is no better way; where it did not, the file is
+//! missing and nothing is done. It is written in place, since a new file would not be the mounted one, and always
+//! with the same length, so that a reader never sees half of two.
+
+use std::cell::Cell;
+use std::fmt::Write;
+use std::path::Path;
+use std::rc::Rc;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::stats::scan;
+use crate::agent::{Agent, clock};
+
+/// On the sandbox's own disk.
+const PATH: &str = "/.burrow/meminfo";
+
+/// A burst of execs reads procfs once.
+const EVERY_MS: u64 = 200;
+
+pub(in crate::agent) struct Meminfo {
+    limit: Cell<u64>,
+    shown_ms: Cell<u64>,
+}
+
+impl Meminfo {
+    pub(in crate::agent) fn new(limit: u64) -> Self {
+        let meminfo = Self { limit: Cell::new(limit), shown_ms: Cell::new(0) };
+        meminfo.show(0);
+        meminfo
+    }
+
+    pub(in crate::agent) fn limit(&self) -> u64 {
+        self.limit.get()
+    }
+
+    pub(in crate::agent) fn set_limit(&self, limit: u64) {
+        self.limit.set(limit);
+    }
+
+    /// Writes the file for this much RAM in use. A short write to the page cache, so done here and now.
+    pub(in crate::agent) fn show(&self, used: u64) {
+        self.shown_ms.set(clock::boot_ms());
+        // Nobody would notice but who reads it; there is nobody to tell.
+        let _ = write_in_place(Path::new(PATH), &text(self.limit.get(), used));
+    }
+
+    /// Looks at the processes and writes the file, soon, in the background.
+    pub(in crate::agent) fn refresh(agent: &Rc<Agent>) {
+        let now = clock::boot_ms();
+        if now < agent.meminfo.shown_ms.get() + EVERY_MS || !Path::new(PATH).exists() {
+            return;
+        }
+        agent.meminfo.shown_ms.set(now);
+        let agent = Rc::clone(agent);
+        tokio::task::spawn_local(async move {
+            if let Ok(usage) = tokio::task::spawn_blocking(scan).await {
+                agent.meminfo.show(usage.ram_bytes);
+            }
+        });
+    }
+}
+
+fn write_in_place(path: &Path, text: &str) -> rustix::io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    rustix::io::pwrite(&file, text.as_bytes(), 0)?;
+    if rustix::fs::fstat(&file)?.st_size != i64::try_from(text.len()).unwrap_or(i64::MAX) {
+        rustix::fs::ftruncate(&file, text.len() as u64)?;
+    }
+    Ok(())
+}
+
+fn text(limit: u64, used: u64) -> String {
+    let total = limit / 1024;
+    let used = (used / 1024).min(total);
+    let free = total - used;
+    let lines = [
+        ("MemTotal", total),
+        ("MemFree", free),
+        ("MemAvailable", free),
+        ("Buffers", 0),
+        ("Cached", 0),
+        ("SwapCached", 0),
+        ("Active", used),
+        ("Inactive", 0),
+        ("Active(anon)", used),
+        ("Inactive(anon)", 0),
+        ("Active(file)", 0),
+        ("Inactive(file)", 0),
+        ("Unevictable", 0),
+        ("Mlocked", 0),
+        ("SwapTotal", 0),
+        ("SwapFree", 0),
+        ("Dirty", 0),
+        ("Writeback", 0),
+        ("AnonPages", used),
+        ("Mapped", 0),
+        ("Shmem", 0),
+        ("KReclaimable", 0),
+        ("Slab", 0),
+        ("SReclaimable", 0),
+        ("SUnreclaim", 0),
+        ("KernelStack", 0),
+        ("PageTables", 0),
+        ("CommitLimit", total),
+        ("Committed_AS", used),
+        ("VmallocTotal", 0),
+        ("VmallocUsed", 0),
+        ("VmallocChunk", 0),
+    ];
+    let mut text = String::with_capacity(lines.len() * 28);
+    for (name, kib) in lines {
+        let _ = writeln!(text, "{:<16}{kib:>12} kB", format!("{name}:"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_keeps_its_inode_and_length_and_shows_the_limit() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("meminfo");
+        std::fs::write(&path, "x".repeat(5000)).unwrap();
+        let before = std::fs::metadata(&path).unwrap().ino();
+        write_in_place(&path, &text(512 << 20, 100 << 20)).unwrap();
+        let first = std::fs::read_to_string(&path).unwrap();
+        assert!(first.contains("MemTotal:             524288 kB\n"), "{first}");
+        assert!(first.contains("MemAvailable:         421888 kB\n"), "{first}");
+        assert!(first.contains("SwapTotal:                 0 kB\n"), "{first}");
+        write_in_place(&path, &text(64 << 30, u64::MAX)).unwrap();
+        let after = std::fs::metadata(&path).unwrap();
+        assert_eq!((after.ino(), after.len()), (before, first.len() as u64));
+        assert!(std::fs::read_to_string(&path).unwrap().contains("MemFree:                   0 kB\n"));
+    }
+
+    #[test]
+    fn a_missing_file_stays_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("meminfo");
+        assert!(write_in_place(&path, "x").is_err());
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,7 @@
+//! The sandbox as a whole: what it uses, and what its `/proc/meminfo` shows.
+
+mod meminfo;
+mod stats;
+
+pub(super) use self::meminfo::Meminfo;
+pub(super) use self::stats::stats;

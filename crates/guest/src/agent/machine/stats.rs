@@ -1,0 +1,172 @@
+//! What the sandbox uses, summed up from procfs.
+//!
+//! Cheap on purpose: two short files per process. `smaps_rollup` would tell shared pages better, and walks page
+//! tables to do so.
+
+use std::fs;
+use std::io::Read;
+use std::rc::Rc;
+
+use rustix::param::{clock_ticks_per_second, page_size};
+
+use crate::agent::Agent;
+use crate::protocol::MachineStats;
+
+/// More processes than a sandbox may have; a scan must end.
+const PROCESSES_MAX: usize = 100_000;
+
+/// What procfs says of all processes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) cpu_us: u64,
+    pub(super) ram_bytes: u64,
+    pub(super) processes: u32,
+    pub(super) threads: u32,
+}
+
+/// The fields of one `/proc/<pid>/stat` that count.
+#[derive(Debug, PartialEq, Eq)]
+struct ProcessStat {
+    /// Own and reaped children's, in clock ticks.
+    ticks: u64,
+    threads: u32,
+}
+
+/// Carries out [`crate::protocol::Request::Stats`].
+pub(in crate::agent) async fn stats(agent: &Rc<Agent>) -> MachineStats {
+    let (usage, disk, network, agent_ram_bytes) =
+        tokio::task::spawn_blocking(|| (scan(), disk(), network(), own_ram())).await.unwrap_or_default();
+    agent.meminfo.show(usage.ram_bytes);
+    MachineStats {
+        cpu_us: usage.cpu_us,
+        ram_bytes: usage.ram_bytes,
+        ram_limit_bytes: agent.meminfo.limit(),
+        processes: usage.processes,
+        threads: usage.threads,
+        disk_used_bytes: disk.0,
+        disk_total_bytes: disk.1,
+        network_received_bytes: network.0,
+        network_sent_bytes: network.1,
+        execs_running: u32::try_from(agent.execs.running()).unwrap_or(u32::MAX),
+        agent_ram_bytes,
+        uptime_ms: agent.boot.uptime_ms(),
+    }
+}
+
+/// Sums up all processes. One that ends meanwhile is left out.
+pub(super) fn scan() -> Usage {
+    let mut usage = Usage::default();
+    let mut ticks = 0;
+    let mut text = String::new();
+    let Ok(entries) = fs::read_dir("/proc") else { return usage };
+    for entry in entries.flatten().take(PROCESSES_MAX) {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) else {
+            continue;
+        };
+        let Some(stat) = read_into(&format!("/proc/{pid}/stat"), &mut text).and_then(parse_stat) else {
+            continue;
+        };
+        ticks += stat.ticks;
+        usage.threads += stat.threads;
+        usage.processes += 1;
+        let pages = read_into(&format!("/proc/{pid}/statm"), &mut text).and_then(own_pages).unwrap_or(0);
+        usage.ram_bytes += pages * page_size() as u64;
+    }
+    usage.ram_bytes += shared_memory();
+    usage.cpu_us = ticks.saturating_mul(1_000_000 / clock_ticks_per_second().max(1));
+    usage
+}
+
+fn read_into<'t>(path: &str, text: &'t mut String) -> Option<&'t str> {
+    text.clear();
+    fs::File::open(path).ok()?.read_to_string(text).ok()?;
+    Some(text)
+}
+
+/// The command name, in parentheses, may hold anything, parentheses and spaces included: the last one ends it.
+fn parse_stat(stat: &str) -> Option<ProcessStat> {
+    let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+    // Field 3 (state) is first; 14 to 17 are the times, 20 the threads.
+    let mut ticks = 0u64;
+    let mut times = fields.by_ref().skip(11);
+    for _ in 0..4 {
+        ticks += u64::try_from(times.next()?.parse::<i64>().ok()?).unwrap_or(0);
+    }
+    let threads = fields.nth(2)?.parse().ok()?;
+    Some(ProcessStat { ticks, threads })
+}
+
+/// Resident pages that are not backed by a file: those nobody else shares.
+fn own_pages(statm: &str) -> Option<u64> {
+    let mut fields = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let resident = fields.next()?.ok()?;
+    let shared = fields.next()?.ok()?;
+    Some(resident.saturating_sub(shared))
+}
+
+/// What lies in `/dev/shm` is RAM that no process's own pages show.
+fn shared_memory() -> u64 {
+    rustix::fs::statvfs("/dev/shm").map_or(0, |fs| (fs.f_blocks - fs.f_bfree.min(fs.f_blocks)) * fs.f_frsize)
+}
+
+/// Used and total.
+fn disk() -> (u64, u64) {
+    rustix::fs::statvfs("/").map_or((0, 0), |fs| {
+        let used = fs.f_blocks.saturating_sub(fs.f_bfree);
+        (used.saturating_mul(fs.f_frsize), fs.f_blocks.saturating_mul(fs.f_frsize))
+    })
+}
+
+/// Received and sent, by every interface but loopback.
+fn network() -> (u64, u64) {
+    parse_network(&fs::read_to_string("/proc/net/dev").unwrap_or_default())
+}
+
+fn parse_network(text: &str) -> (u64, u64) {
+    let mut total = (0, 0);
+    for line in text.lines() {
+        let Some((name, counters)) = line.split_once(':') else { continue };
+        if name.trim() == "lo" {
+            continue;
+        }
+        let mut counters = counters.split_ascii_whitespace().map(|field| field.parse::<u64>().unwrap_or(0));
+        total.0 += counters.next().unwrap_or(0);
+        total.1 += counters.nth(7).unwrap_or(0);
+    }
+    total
+}
+
+fn own_ram() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let resident = statm.split_ascii_whitespace().nth(1).and_then(|field| field.parse::<u64>().ok());
+    resident.unwrap_or(0) * page_size() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_named_to_confuse_is_still_read_right() {
+        let stat = "42 (a) R 1 (b) S 1 42 42 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 7 0 100 1000 5";
+        assert_eq!(parse_stat(stat), Some(ProcessStat { ticks: 100, threads: 7 }));
+        assert_eq!(parse_stat("garbage"), None);
+        assert_eq!(parse_stat("1 (x) S 1"), None);
+    }
+
+    #[test]
+    fn loopback_does_not_count_as_traffic() {
+        let text = "Inter-|   Receive                                                |  Transmit\n \
+                    face |bytes    packets errs drop fifo frame compressed multicast|bytes\n    \
+                    lo: 999 9 0 0 0 0 0 0 999 9 0 0 0 0 0 0\n  \
+                    eth0: 100 2 0 0 0 0 0 0 50 1 0 0 0 0 0 0\n";
+        assert_eq!(parse_network(text), (100, 50));
+    }
+
+    #[test]
+    fn a_scan_sees_at_least_this_test() {
+        let usage = scan();
+        assert!(usage.processes > 0 && usage.threads >= usage.processes && usage.ram_bytes > 0, "{usage:?}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The in-sandbox agent: PID 1 of every sandbox, and the only way the host reaches into it.
+//!
+//! ```text
+//!   fd 0: Boot ──► boot ──► listener ──► server ──► one task per connection
+//!                                           │ ├─ exec/      processes, their output logs, attached readers
+//!   SIGCHLD ──► reaper ──► exec table ◄─────┘ ├─ files/     read, write, list, tar, watch
+//!                              ▲              ├─ machine/   statistics, /proc/meminfo
+//!                              └─ services ◄──┴─ shutdown
+//! ```
+//!
+//! One thread runs everything but disk work, which goes to a small pool. State is therefore `Rc` and `RefCell`;
+//! no borrow is held across an `.await`. The agent trusts neither side: processes inside are hostile by assumption,
+//! and a host that sends rubbish or never reads costs a bounded buffer.
+//!
+//! Absent: a logger (nobody would read it), any knowledge of the host but [`crate::protocol`].
+
+mod boot;
+mod clock;
+mod exec;
+mod failure;
+mod files;
+mod machine;
+mod reaper;
+mod server;
+mod services;
+mod shutdown;
+mod signals;
+mod users;
+mod watched;
+mod wire;
+
+use std::cell::Cell;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::process::Rlimit;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::Notify;
+
+use crate::protocol::BootReport;
+
+/// Disk work runs here. Streams never hold one of these threads while they wait for the network.
+const BLOCKING_THREADS_MAX: usize = 8;
+
+/// Nothing on these threads recurses; the default of 2 MiB would only be address space, but 200 sandboxes add up.
+const BLOCKING_STACK_BYTES: usize = 256 * 1024;
+
+/// Idle threads go soon, so that a sandbox at rest holds one.
+const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// What every task of the agent shares.
+struct Agent {
+    boot: boot::Booted,
+    execs: exec::Table,
+    services: services::Services,
+    meminfo: machine::Meminfo,
+    shutting_down: Cell<bool>,
+    is_down: Cell<bool>,
+    down: Notify,
+}
+
+/// Boots from standard input and serves until the sandbox is shut down.
+pub fn run() -> ExitCode {
+    let open_files = boot::tune_process();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_stack_size(BLOCKING_STACK_BYTES)
+        .thread_keep_alive(BLOCKING_KEEP_ALIVE)
+        .build_local(LocalOptions::default());
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return refuse("start the runtime", &error.to_string()),
+    };
+    let code = runtime.block_on(serve(open_files));
+    // Disk work that hangs must not keep a sandbox alive that everybody believes ended.
+    runtime.shutdown_background();
+    code
+}
+
+async fn serve(open_files: Rlimit) -> ExitCode {
+    let boot = match boot::read() {
+        Ok(boot) => boot,
+        Err(message) => return refuse("read the boot message", &message),
+    };
+    // Children may only exist once somebody reaps them.
+    let reaper = match reaper::Reaper::new() {
+        Ok(reaper) => reaper,
+        Err(error) => return refuse("watch for ended children", &error.to_string()),
+    };
+    let listener = match boot::listen(boot.listen) {
+        Ok(listener) => listener,
+        Err(error) => return refuse("listen", &error.to_string()),
+    };
+    let agent = Rc::new(Agent::new(boot::Booted::new(&boot, open_files), boot.ram_bytes));
+    tokio::task::spawn_local(reaper.run(Rc::clone(&agent)));
+    if let Err(error) = boot::finish(&BootReport::Ready) {
+        return refuse("report", &error.to_string());
+    }
+    // A host that asks for services that make no sense finds them missing from the list.
+    let _ = services::set(&agent, boot.services).await;
+    server::run(agent, listener).await;
+    ExitCode::SUCCESS
+}
+
+impl Agent {
+    fn new(boot: boot::Booted, ram_bytes: u64) -> Self {
+        Self {
+            boot,
+            execs: exec::Table::default(),
+            services: services::Services::default(),
+            meminfo: machine::Meminfo::new(ram_bytes),
+            shutting_down: Cell::new(false),
+            is_down: Cell::new(false),
+            down: Notify::new(),
+        }
+    }
+}
+
+fn refuse(step: &str, message: &str) -> ExitCode {
+    let report = BootReport::Failed { step: step.to_owned(), message: message.to_owned() };
+    // When even this fails, the launcher sees end-of-file without a report, which says the same.
+    let _ = boot::finish(&report);
+    ExitCode::FAILURE
+}

@@ -1,0 +1,269 @@
+//! Accepts connections and carries out the one request each brings.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::failure::{fail, invalid};
+use super::wire::{Inbox, Outbox, WireError};
+use super::{Agent, exec, files, machine, services};
+use crate::protocol::{
+    ErrorCode, ExecInfo, FRAME_BYTES_MAX, Frame, GENERATION, Hello, Identity, Request, RequestError,
+};
+
+/// Open at once. An exec with an attached host holds one.
+const CONNECTIONS_MAX: usize = 512;
+
+/// From accepting to the whole request: the host sends it in its first packet.
+const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How long an answered host that is still uploading is listened to, so that the answer reaches it before a reset.
+const DRAIN_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Longest [`Request::ExecWait`]; the host asks again.
+const EXEC_WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// Of each command line, in a list of execs that would not fit otherwise.
+const ARGV_CUT_CHARS: usize = 40;
+
+/// What an answer needs around a list.
+const LIST_SPARE_BYTES: usize = 64;
+
+/// How long the last answer gets to leave before PID 1 takes the network with it.
+const LAST_ANSWER_WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// Serves until the sandbox has been shut down.
+pub(super) async fn run(agent: Rc<Agent>, listener: TcpListener) {
+    let connections = std::sync::Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let serve = async {
+        loop {
+            let Ok((stream, peer)) = listener.accept().await else {
+                // Out of descriptors, most likely: others must close some first.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            };
+            if peer.ip().to_canonical() != agent.boot.accept_from.to_canonical() {
+                continue;
+            }
+            let Ok(permit) = std::sync::Arc::clone(&connections).try_acquire_owned() else { continue };
+            tokio::task::spawn_local(connection(Rc::clone(&agent), stream, permit));
+        }
+    };
+    tokio::select! {
+        () = serve => {}
+        () = agent.until_down() => {
+            // Those who asked for it are told; then this process, and the sandbox with it, ends.
+            let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
+            let _ = tokio::time::timeout(LAST_ANSWER_WAIT_MAX, connections.acquire_many(all)).await;
+        }
+    }
+}
+
+async fn connection(agent: Rc<Agent>, stream: TcpStream, _permit: OwnedSemaphorePermit) {
+    let _ = stream.set_nodelay(true);
+    let mut inbox = Inbox::new(&stream);
+    let mut outbox = Outbox::new(&stream);
+    let handshake = tokio::time::timeout(HANDSHAKE_WAIT_MAX, handshake(&agent, &mut inbox)).await;
+    let served = match handshake {
+        Err(_) => return,
+        Ok(Ok(Ok(request))) => serve(&agent, request, &stream, &mut inbox, &mut outbox).await,
+        Ok(Ok(Err(error))) => outbox.reply::<()>(Err(error)).await,
+        Ok(Err(error)) => Err(error),
+    };
+    let served = match served {
+        // The frame is the host's mistake, and it is told; there is no way to find the next frame.
+        Err(WireError::Frame(error)) => outbox.reply::<()>(Err(invalid(error))).await,
+        other => other,
+    };
+    if served.is_ok() {
+        let _ = tokio::time::timeout(DRAIN_WAIT_MAX, finish(&stream, &mut inbox)).await;
+    }
+}
+
+/// Ends our side, and reads on until the host ends its own: closing with unread bytes would reset the connection.
+async fn finish(stream: &TcpStream, inbox: &mut Inbox<'_>) -> Result<(), WireError> {
+    rustix::net::shutdown(stream, rustix::net::Shutdown::Write).map_err(std::io::Error::from)?;
+    while inbox.next().await?.is_some() {}
+    Ok(())
+}
+
+async fn handshake(agent: &Agent, inbox: &mut Inbox<'_>) -> Result<Result<Request, RequestError>, WireError> {
+    let hello = match inbox.message::<Hello>().await? {
+        Ok(hello) => hello,
+        Err(error) => return Ok(Err(error)),
+    };
+    if !same(hello.token.as_bytes(), agent.boot.token.as_bytes()) {
+        return Ok(Err(fail(ErrorCode::Unauthorized, "the token is wrong")));
+    }
+    if hello.generation > GENERATION {
+        let message = format!("this agent speaks generation {GENERATION}, not {}", hello.generation);
+        return Ok(Err(fail(ErrorCode::Unsupported, message)));
+    }
+    match inbox.next().await? {
+        Some(Frame::Control(json)) => Ok(parse_request(&json)),
+        Some(Frame::Bytes(_) | Frame::Stdout { .. } | Frame::Stderr { .. } | Frame::End) => {
+            Ok(Err(invalid("a request was due, and other bytes came")))
+        }
+        None => Err(WireError::HungUp),
+    }
+}
+
+/// Compares without telling by its duration how much was right.
+fn same(given: &[u8], wanted: &[u8]) -> bool {
+    let mut difference = u8::from(given.len() != wanted.len());
+    for (index, byte) in wanted.iter().enumerate() {
+        difference |= byte ^ given.get(index).copied().unwrap_or(0);
+    }
+    std::hint::black_box(difference) == 0
+}
+
+/// A request this agent is too old for is told apart from one that makes no sense.
+fn parse_request(json: &[u8]) -> Result<Request, RequestError> {
+    #[derive(serde::Deserialize)]
+    struct Op {
+        op: String,
+    }
+    serde_json::from_slice(json).map_err(|error| {
+        let text = error.to_string();
+        let unknown = serde_json::from_slice::<Op>(json)
+            .is_ok_and(|op| text.starts_with(&format!("unknown variant `{}`", op.op)));
+        let code = if unknown { ErrorCode::Unsupported } else { ErrorCode::Invalid };
+        fail(code, format_args!("could not read the request: {text}"))
+    })
+}
+
+async fn serve(
+    agent: &Rc<Agent>,
+    request: Request,
+    stream: &TcpStream,
+    inbox: &mut Inbox<'_>,
+    outbox: &mut Outbox<'_>,
+) -> Result<(), WireError> {
+    // Those that stream have the connection to themselves; the others are a question and an answer.
+    match request {
+        Request::ExecStart(start) => exec::serve_start(agent, start, inbox, outbox).await,
+        Request::Attach(attach) => exec::attach(agent, attach, inbox, outbox).await,
+        Request::ListStream(list) => files::list_stream(list, outbox).await,
+        Request::Read(read) => files::read(read, stream, outbox).await,
+        Request::Write(write) => files::write(write, inbox, outbox).await,
+        Request::TarOut(tar) => files::tar_out(tar, outbox).await,
+        Request::TarIn(tar) => files::tar_in(tar, inbox, outbox).await,
+        Request::Watch(watch) => files::watch(watch, inbox, outbox).await,
+
+        Request::Ping => answer(outbox, async { Ok(identity(agent)) }).await,
+        Request::ExecGet { exec } => answer(outbox, async { Ok(agent.execs.get(&exec)?.info()) }).await,
+        Request::ExecList => answer(outbox, async { Ok(exec_list(agent)) }).await,
+        Request::ExecWait { exec, timeout_ms } => {
+            answer(outbox, exec_wait(agent, &exec, timeout_ms, inbox)).await
+        }
+        Request::ExecSignal { exec, signal, group } => {
+            answer(outbox, async { agent.execs.get(&exec)?.signal(signal, group) }).await
+        }
+        Request::ExecResize { exec, size } => {
+            answer(outbox, async { agent.execs.get(&exec)?.resize(size) }).await
+        }
+        Request::ExecStdin { exec, close } => match agent.execs.get(&exec) {
+            Ok(exec) => outbox.reply(exec::feed(&exec, inbox, close).await?).await,
+            Err(error) => outbox.reply::<()>(Err(error)).await,
+        },
+
+        Request::Stat { path, follow } => answer(outbox, files::stat(path, follow)).await,
+        Request::List(list) => answer(outbox, files::list(list)).await,
+        Request::MakeDir { path, parents, mode, user } => {
+            answer(outbox, files::make_dir(path, parents, mode, user)).await
+        }
+        Request::Move { from, to } => answer(outbox, files::rename(from, to)).await,
+        Request::Remove { path, recursive } => answer(outbox, files::remove(path, recursive)).await,
+        Request::ChangeMode { path, mode } => answer(outbox, files::change_mode(path, mode)).await,
+
+        Request::Stats => answer(outbox, async { Ok(machine::stats(agent).await) }).await,
+        Request::SetServices { services } => answer(outbox, services::set(agent, services)).await,
+        Request::ListServices => answer(outbox, async { Ok(services::list(agent)) }).await,
+        Request::RestartService { name } => answer(outbox, services::restart(agent, &name)).await,
+        Request::SetRam { ram_bytes } => answer(outbox, set_ram(agent, ram_bytes)).await,
+        Request::Shutdown { grace_ms } => {
+            agent.shut_down(grace_ms).await;
+            outbox.reply(Ok(())).await
+        }
+    }
+}
+
+async fn answer<T: serde::Serialize>(
+    outbox: &mut Outbox<'_>,
+    work: impl Future<Output = Result<T, RequestError>>,
+) -> Result<(), WireError> {
+    let result = work.await;
+    outbox.reply(result).await
+}
+
+async fn set_ram(agent: &Rc<Agent>, ram_bytes: u64) -> Result<(), RequestError> {
+    agent.meminfo.set_limit(ram_bytes);
+    // Looks at what is in use, and writes both to where it is shown.
+    machine::stats(agent).await;
+    Ok(())
+}
+
+fn identity(agent: &Agent) -> Identity {
+    Identity {
+        generation: GENERATION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_ms: agent.boot.uptime_ms(),
+    }
+}
+
+/// All execs, as far as they fit an answer: first command lines are cut, then the oldest are left out.
+fn exec_list(agent: &Agent) -> Vec<ExecInfo> {
+    let mut list: Vec<ExecInfo> = agent.execs.all().iter().map(|exec| exec.info()).collect();
+    let fits = |list: &Vec<ExecInfo>| {
+        serde_json::to_vec(list).is_ok_and(|json| json.len() < FRAME_BYTES_MAX - LIST_SPARE_BYTES)
+    };
+    if !fits(&list) {
+        for info in &mut list {
+            info.argv.truncate(1);
+            info.argv[0] = info.argv[0].chars().take(ARGV_CUT_CHARS).collect();
+        }
+    }
+    while !fits(&list) {
+        list.drain(..list.len().div_ceil(10));
+    }
+    list
+}
+
+async fn exec_wait(
+    agent: &Agent,
+    id: &str,
+    timeout_ms: u64,
+    inbox: &mut Inbox<'_>,
+) -> Result<ExecInfo, RequestError> {
+    let exec = agent.execs.get(id)?;
+    let wait = Duration::from_millis(timeout_ms).min(EXEC_WAIT_MAX);
+    tokio::select! {
+        _ = tokio::time::timeout(wait, exec.wait_ended()) => {}
+        // The host hung up: nobody waits for the answer.
+        _ = inbox.next() => {}
+    }
+    Ok(exec.info())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_token_is_the_token() {
+        assert!(same(b"secret", b"secret"));
+        for wrong in [&b""[..], b"secre", b"secrets", b"Secret"] {
+            assert!(!same(wrong, b"secret"));
+        }
+    }
+
+    #[test]
+    fn an_unknown_request_is_told_apart_from_a_broken_one() {
+        let code = |json: &str| parse_request(json.as_bytes()).unwrap_err().code;
+        assert_eq!(code(r#"{"op":"teleport"}"#), ErrorCode::Unsupported);
+        assert_eq!(code(r#"{"op":"exec-get"}"#), ErrorCode::Invalid);
+        assert_eq!(code(r#"{"op":"ping""#), ErrorCode::Invalid);
+    }
+}

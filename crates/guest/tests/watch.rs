@@ -1,0 +1,153 @@
+//! Watching files.
+
+#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails the test")]
+
+mod support;
+
+use std::fs;
+
+use burrow_guest::client::{Connection, parse};
+use burrow_guest::protocol::{ErrorCode, Frame, Request, WatchEvent, WatchEventKind, WatchFiles};
+use support::{Guest, patient};
+use tokio::net::TcpStream;
+
+async fn watch(guest: &Guest, path: &str, recursive: bool) -> Connection<TcpStream> {
+    let mut connection = guest.open(&Request::Watch(WatchFiles { path: path.to_owned(), recursive })).await;
+    let () = patient(connection.reply()).await.unwrap();
+    connection
+}
+
+async fn next(connection: &mut Connection<TcpStream>) -> WatchEvent {
+    match patient(connection.next()).await.unwrap().unwrap() {
+        Frame::Control(json) => parse(&json).unwrap(),
+        other @ (Frame::Bytes(_) | Frame::End | Frame::Stdout { .. } | Frame::Stderr { .. }) => {
+            panic!("{other:?}")
+        }
+    }
+}
+
+/// Reads events up to the wanted one.
+async fn until(connection: &mut Connection<TcpStream>, kind: WatchEventKind, path: &str) -> Vec<WatchEvent> {
+    let mut seen = Vec::new();
+    loop {
+        let event = next(connection).await;
+        let found = event.kind == kind && event.path == path;
+        seen.push(event);
+        if found {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_happens_to_a_file_is_told_in_order() {
+    let guest = Guest::start();
+    let mut connection = watch(&guest, guest.directory.path().to_str().unwrap(), false).await;
+    let (file, moved) = (guest.path("file"), guest.path("moved"));
+    fs::write(&file, "x").unwrap();
+    assert_eq!(next(&mut connection).await.kind, WatchEventKind::Created);
+    until(&mut connection, WatchEventKind::Written, &file).await;
+    assert!(std::process::Command::new("chmod").args(["600", &file]).status().unwrap().success());
+    until(&mut connection, WatchEventKind::Attributes, &file).await;
+    fs::rename(&file, &moved).unwrap();
+    let event = until(&mut connection, WatchEventKind::Renamed, &moved).await.pop().unwrap();
+    assert_eq!(event.from, Some(file));
+    fs::remove_file(&moved).unwrap();
+    until(&mut connection, WatchEventKind::Removed, &moved).await;
+}
+
+#[tokio::test]
+async fn new_directories_are_watched_and_what_was_already_in_them_is_told() {
+    let guest = Guest::start();
+    fs::create_dir_all(guest.path("old/deep")).unwrap();
+    let mut connection = watch(&guest, guest.directory.path().to_str().unwrap(), true).await;
+    fs::write(guest.path("old/deep/file"), "x").unwrap();
+    until(&mut connection, WatchEventKind::Written, &guest.path("old/deep/file")).await;
+    // Faster than any watch could be added.
+    assert!(
+        std::process::Command::new("mkdir")
+            .args(["-p", &guest.path("new/a/b/c")])
+            .status()
+            .unwrap()
+            .success()
+    );
+    until(&mut connection, WatchEventKind::Created, &guest.path("new/a/b/c")).await;
+    support::until(|| async {
+        fs::write(guest.path("new/a/b/c/file"), "x").unwrap();
+        true
+    })
+    .await;
+    until(&mut connection, WatchEventKind::Created, &guest.path("new/a/b/c/file")).await;
+    // A directory that moves keeps being watched, under its new name.
+    fs::rename(guest.path("new/a"), guest.path("moved")).unwrap();
+    until(&mut connection, WatchEventKind::Renamed, &guest.path("moved")).await;
+    fs::write(guest.path("moved/b/c/other"), "x").unwrap();
+    until(&mut connection, WatchEventKind::Created, &guest.path("moved/b/c/other")).await;
+}
+
+#[tokio::test]
+async fn what_leaves_is_removed_and_what_comes_is_created() {
+    let guest = Guest::start();
+    for directory in ["inside", "outside/tree/sub"] {
+        fs::create_dir_all(guest.path(directory)).unwrap();
+    }
+    let mut connection = watch(&guest, &guest.path("inside"), true).await;
+    fs::rename(guest.path("outside/tree"), guest.path("inside/tree")).unwrap();
+    until(&mut connection, WatchEventKind::Created, &guest.path("inside/tree/sub")).await;
+    fs::write(guest.path("inside/tree/sub/file"), "x").unwrap();
+    until(&mut connection, WatchEventKind::Written, &guest.path("inside/tree/sub/file")).await;
+    fs::rename(guest.path("inside/tree"), guest.path("outside/tree")).unwrap();
+    until(&mut connection, WatchEventKind::Removed, &guest.path("inside/tree")).await;
+    fs::write(guest.path("outside/tree/sub/unseen"), "x").unwrap();
+    fs::write(guest.path("inside/seen"), "x").unwrap();
+    let seen = until(&mut connection, WatchEventKind::Created, &guest.path("inside/seen")).await;
+    assert!(seen.iter().all(|event| !event.path.contains("unseen")), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_single_file_can_be_watched() {
+    let guest = Guest::start();
+    let file = guest.path("file");
+    fs::write(&file, "x").unwrap();
+    let mut connection = watch(&guest, &file, false).await;
+    fs::write(&file, "y").unwrap();
+    until(&mut connection, WatchEventKind::Written, &file).await;
+    fs::remove_file(&file).unwrap();
+    until(&mut connection, WatchEventKind::Removed, &file).await;
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_read_is_told_that_it_missed_something() {
+    let guest = Guest::start();
+    // In RAM: a hundred thousand changes take a disk minutes.
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let top = directory.path().to_str().unwrap().to_owned();
+    let mut connection = watch(&guest, &top, true).await;
+    let names: Vec<String> = (0..2000).map(|number| format!("{top}/{number:0>150}")).collect();
+    for _ in 0..25 {
+        for name in &names {
+            fs::File::create(name).unwrap();
+        }
+        for name in &names {
+            fs::remove_file(name).unwrap();
+        }
+    }
+    until(&mut connection, WatchEventKind::Overflow, &top).await;
+    let stats: burrow_guest::protocol::MachineStats = guest.ask(Request::Stats).await;
+    assert!(stats.agent_ram_bytes < 32 << 20, "{}", stats.agent_ram_bytes);
+}
+
+#[tokio::test]
+async fn what_is_not_there_or_too_much_cannot_be_watched() {
+    let guest = Guest::start();
+    let refusal = |path: String| guest.refusal(Request::Watch(WatchFiles { path, recursive: true }));
+    assert_eq!(refusal(guest.path("missing")).await, ErrorCode::NotFound);
+    assert_eq!(refusal("relative".to_owned()).await, ErrorCode::Invalid);
+    let many = tempfile::tempdir_in("/dev/shm").unwrap();
+    for outer in 0..90 {
+        for inner in 0..100 {
+            fs::create_dir_all(many.path().join(format!("{outer}/{inner}"))).unwrap();
+        }
+    }
+    assert_eq!(refusal(many.path().to_str().unwrap().to_owned()).await, ErrorCode::TooMany);
+}
