@@ -6,13 +6,14 @@
 //!
 //! What is absent: volumes, network (they are handed in), policy.
 
+pub mod conformance;
 pub mod container;
 pub mod faulty;
 pub mod sim;
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
@@ -30,6 +31,13 @@ pub trait Runtime: fmt::Debug + Send + Sync {
 
     /// What this driver can do here, probed once at start-up.
     fn capabilities(&self) -> Capabilities;
+
+    /// Puts into an image's files what every machine from it would else be given at its boot. Called once, while the
+    /// image can still be written; a boot from files that were never prepared works too, and takes longer.
+    async fn prepare_image(&self, root: &Path) -> io::Result<()> {
+        let _ = root;
+        Ok(())
+    }
 
     /// Starts the machine and returns when its guest agent listens. The machine outlives this process.
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError>;

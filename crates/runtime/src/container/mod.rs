@@ -1,1 +1,283 @@
-//! Namespaces, seccomp and cgroups.
+//! The container driver: namespaces, cgroups, seccomp.
+//!
+//! ```text
+//!   boot:  root/ makes the files fit ─► cgroup/ makes the bounds ─► launcher/ starts PID 1 ─► its report is awaited
+//! ```
+//!
+//! Isolation: a user namespace (root inside is nobody outside) with pid, mount, ipc, uts, cgroup and network
+//! namespaces of its own, a system call filter, a handful of capabilities, and limits for RAM, CPU and processes. The
+//! machine runs in the sandbox's own files, which are not trusted for a moment.
+//!
+//! The driver keeps nothing in memory that it could not find again: what exists is what the cgroup trees say, and a
+//! machine is found by its [`Machine`]. A machine is a child of the launcher, later of the host's init, and never
+//! notices that the daemon ended.
+//!
+//! Invariant: all that `boot` makes on the host is in the sandbox's cgroups, so that `destroy` needs nothing but the
+//! id. (Files inside the root are the volume's.)
+
+mod boot;
+mod cgroup;
+mod launcher;
+mod probe;
+mod process;
+mod report;
+mod root;
+pub mod seccomp;
+mod turns;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use burrow_model::{Limits, SandboxId};
+use burrow_network::Attachment;
+
+use crate::{Ability, BootOptions, Capabilities, Incidents, Machine, Runtime, RuntimeError};
+use boot::{Start, Started, await_report, ended_early};
+use cgroup::{Group, Groups};
+use launcher::{LaunchError, Launcher};
+use process::Process;
+use root::Root;
+use turns::Turns;
+
+pub use launcher::launcher_main;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Program and arguments of the launcher role, which calls [`launcher_main`].
+    pub launcher: Vec<OsString>,
+    /// The agent, a static program. On the volumes' file system, copying it costs nothing.
+    pub guest_binary: PathBuf,
+    /// Directory of the cgroup trees that holds one directory per sandbox.
+    pub cgroup_parent: String,
+    /// For what must not outlive the host's uptime.
+    pub run_dir: PathBuf,
+    /// Where CRIU is, if it is.
+    pub criu: Option<PathBuf>,
+}
+
+/// Runs sandboxes as containers.
+#[derive(Debug)]
+pub struct ContainerRuntime {
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+    turns: Turns,
+}
+
+/// What work off the async threads needs.
+#[derive(Debug)]
+struct Shared {
+    launcher: Launcher,
+    guest_binary: PathBuf,
+    /// `None` where the host has no usable cgroups; `capabilities` says why.
+    groups: Option<Groups>,
+}
+
+// === impl ContainerRuntime ===
+
+impl ContainerRuntime {
+    /// Starts the launcher and looks at the host. A host that cannot run machines is no error: `capabilities` says
+    /// what it lacks, and `boot` refuses. Blocks; call it once, at start-up.
+    pub fn open(options: Options) -> Result<Arc<Self>, RuntimeError> {
+        let launcher = Launcher::new(options.launcher);
+        let namespaces = match launcher.probe() {
+            Ok(()) => None,
+            Err(LaunchError::Refused(failure)) => Some(failure),
+            Err(LaunchError::Gone(source)) => return Err(RuntimeError::Launcher { source }),
+        };
+        let found = probe::Found::look(namespaces, &options.cgroup_parent, options.criu.as_deref());
+        let shared = Shared { launcher, guest_binary: options.guest_binary, groups: found.groups };
+        Ok(Arc::new(Self {
+            shared: Arc::new(shared),
+            capabilities: found.capabilities,
+            turns: Turns::default(),
+        }))
+    }
+
+    /// Runs blocking work about one sandbox, after all other work about it. The work goes on, and keeps its turn, when
+    /// the caller is dropped: whoever comes next finds it done.
+    async fn work<T: Send + 'static>(
+        &self,
+        id: &SandboxId,
+        work: impl FnOnce(&Shared, &SandboxId) -> Result<T, RuntimeError> + Send + 'static,
+    ) -> Result<T, RuntimeError> {
+        let turn = self.turns.take(id).await;
+        let id = id.clone();
+        self.off_thread(move |shared| {
+            let done = work(shared, &id);
+            drop(turn);
+            done
+        })
+        .await
+    }
+
+    /// Runs blocking work where it may block.
+    async fn off_thread<T: Send + 'static>(&self, work: impl FnOnce(&Shared) -> T + Send + 'static) -> T {
+        let shared = Arc::clone(&self.shared);
+        match tokio::task::spawn_blocking(move || work(&shared)).await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The async runtime is shutting down, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+}
+
+#[async_trait]
+impl Runtime for ContainerRuntime {
+    fn name(&self) -> &'static str {
+        "container"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    async fn prepare_image(&self, root: &Path) -> io::Result<()> {
+        let path = root.to_owned();
+        // The RAM is that of no sandbox; a boot writes its own.
+        let prepare = move |shared: &Shared| Root::open(&path)?.prepare(&shared.guest_binary, 0);
+        self.off_thread(prepare).await.map_err(|error| {
+            let message = format!("could not {} in `{}`: {}", error.step, root.display(), error.source);
+            io::Error::new(error.source.kind(), message)
+        })
+    }
+
+    async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
+        if let Ability::No { reason, .. } = &self.capabilities.available {
+            // Isolation that is not whole is none.
+            let step = "run machines on this host".to_owned();
+            return Err(RuntimeError::Boot { id: id.clone(), step, message: reason.clone() });
+        }
+        let BootOptions { root, attachment, hostname, limits, boot_document } = options;
+        let (user, net) = match attachment {
+            Attachment::Namespaces { user, net } => (user, net),
+            Attachment::None => {
+                let message = "a container needs a user and a network namespace".to_owned();
+                return Err(RuntimeError::Boot {
+                    id: id.clone(),
+                    step: "plug in the network".to_owned(),
+                    message,
+                });
+            }
+        };
+        let start = Start { id: id.clone(), root, user, net, hostname, limits };
+        let Started { machine, socket } = self.work(id, move |shared, _| shared.start(&start)).await?;
+        let ready = await_report(id, socket, &boot_document).await;
+        match (ready, machine) {
+            (Ok(()), Some(machine)) => Ok(machine),
+            (Ok(()), None) => {
+                self.destroy(id).await?;
+                Err(ended_early(id))
+            }
+            (Err(error), _) => {
+                // The reason for the failure is worth more than one for the clean-up, which `destroy` repeats anyway.
+                if let Err(left) = self.destroy(id).await {
+                    tracing::warn!(%id, error = &left as &dyn std::error::Error, "a failed boot left something behind");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {
+        let machine = machine.clone();
+        self.work(id, move |shared, id| {
+            let Some(groups) = &shared.groups else { return Ok(false) };
+            let in_group = groups.group(id).has(machine.pid).map_err(step("look for the machine", id))?;
+            // Asked last: a process that is still the same one was so when its cgroup was read.
+            Ok(in_group && Process::find(&machine).map_err(step("look for the machine", id))?.is_some())
+        })
+        .await
+    }
+
+    async fn ended(&self, machine: &Machine) -> Result<(), RuntimeError> {
+        let wait = async {
+            match Process::find(machine)? {
+                Some(process) => process.ended().await,
+                None => Ok(()),
+            }
+        };
+        wait.await.map_err(|source: io::Error| RuntimeError::Launcher { source })
+    }
+
+    async fn pause(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        self.work(id, |shared, id| shared.live(id)?.freeze().map_err(step("pause the machine", id))).await
+    }
+
+    async fn resume(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        self.work(id, |shared, id| shared.live(id)?.thaw().map_err(step("resume the machine", id))).await
+    }
+
+    async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
+        let limits = *limits;
+        self.work(id, move |shared, id| {
+            shared.live(id)?.set_limits(&limits).map_err(step("change the limits", id))
+        })
+        .await
+    }
+
+    async fn incidents(&self, id: &SandboxId) -> Result<Incidents, RuntimeError> {
+        self.work(id, |shared, id| {
+            let group = shared.group(id)?;
+            if !group.exists() {
+                return Err(RuntimeError::NoMachine { id: id.clone() });
+            }
+            let oom_kills = group.oom_kills().map_err(step("read what happened", id))?;
+            Ok(Incidents { oom_kills })
+        })
+        .await
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        self.work(id, |shared, id| shared.destroy(id)).await
+    }
+
+    async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError> {
+        let found =
+            self.off_thread(|shared| shared.groups.as_ref().map_or(Ok(Vec::new()), Groups::inventory)).await;
+        found.map_err(|source| RuntimeError::Launcher { source })
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn group(&self, id: &SandboxId) -> Result<Group<'_>, RuntimeError> {
+        match &self.groups {
+            Some(groups) => Ok(groups.group(id)),
+            None => Err(RuntimeError::NoMachine { id: id.clone() }),
+        }
+    }
+
+    /// The group of a sandbox that has a process.
+    fn live(&self, id: &SandboxId) -> Result<Group<'_>, RuntimeError> {
+        let group = self.group(id)?;
+        match group.is_populated() {
+            Ok(true) => Ok(group),
+            Ok(false) => Err(RuntimeError::NoMachine { id: id.clone() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(RuntimeError::NoMachine { id: id.clone() })
+            }
+            Err(source) => Err(step("look for the machine", id)(source)),
+        }
+    }
+
+    fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let Some(groups) = &self.groups else { return Ok(()) };
+        let group = groups.group(id);
+        if group.exists() {
+            group.kill().map_err(step("end the machine", id))?;
+        }
+        group.remove().map_err(step("remove the cgroups", id))
+    }
+}
+
+fn step(step: &'static str, id: &SandboxId) -> impl FnOnce(io::Error) -> RuntimeError {
+    let id = id.clone();
+    move |source| RuntimeError::Step { step, id, source }
+}

@@ -1,0 +1,168 @@
+//! From options to a machine whose agent listens.
+//!
+//! The blocking part, [`Shared::start`], ends when PID 1 exists; what follows is a conversation over the boot socket,
+//! which waits without a thread. Whatever fails in between is in the sandbox's cgroups, where `destroy` finds it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use burrow_model::{Limits, MIB, SandboxId};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::cgroup::Group;
+use super::launcher::{LaunchError, Launched, Plan};
+use super::process::Process;
+use super::report::Report;
+use super::root::{Root, RootError};
+use super::{Shared, step};
+use crate::{Machine, RuntimeError};
+
+/// A machine is up within milliseconds. Ten seconds are for a host that swaps.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A report is one line.
+const REPORT_BYTES_MAX: usize = 16 * 1024;
+
+/// A launcher that died is replaced this often within one boot.
+const LAUNCH_ATTEMPTS: u32 = 2;
+
+/// A machine whose agent has not reported yet.
+pub(super) struct Started {
+    /// `None`: it has ended already.
+    pub(super) machine: Option<Machine>,
+    pub(super) socket: UnixStream,
+}
+
+/// [`crate::BootOptions`] as far as the start needs them.
+pub(super) struct Start {
+    pub(super) id: SandboxId,
+    pub(super) root: PathBuf,
+    pub(super) user: OwnedFd,
+    pub(super) net: OwnedFd,
+    pub(super) hostname: String,
+    pub(super) limits: Limits,
+}
+
+impl Shared {
+    /// Everything of a boot that does not wait for the agent.
+    pub(super) fn start(&self, start: &Start) -> Result<Started, RuntimeError> {
+        let id = &start.id;
+        let Some(groups) = &self.groups else {
+            let message = "this host has no usable cgroups".to_owned();
+            return Err(RuntimeError::Boot { id: id.clone(), step: "make the cgroups".to_owned(), message });
+        };
+        let group = groups.group(id);
+        for attempt in 1..=LAUNCH_ATTEMPTS {
+            match self.try_start(start, &group) {
+                Ok(started) => return Ok(started),
+                Err(RuntimeError::Launcher { source }) if attempt < LAUNCH_ATTEMPTS => {
+                    tracing::warn!(%id, %source, "the launcher is gone, starting another");
+                }
+                Err(error) => {
+                    // What is left is what `destroy` removes, and that is called again by whoever wants to be sure.
+                    let _ = self.destroy(id);
+                    return Err(error);
+                }
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// Empty cgroups. What is there already is of a boot that nobody heard the end of, and must not run while its
+    /// files are prepared.
+    fn make_group(&self, id: &SandboxId, group: &Group<'_>) -> Result<(), RuntimeError> {
+        match group.create() {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.destroy(id)?;
+                group.create().map_err(step("make the cgroups", id))
+            }
+            other => other.map_err(step("make the cgroups", id)),
+        }
+    }
+
+    fn prepare(&self, start: &Start) -> Result<Root, RuntimeError> {
+        let at = |error: RootError| step(error.step, &start.id)(error.source);
+        let root = Root::open(&start.root).map_err(at)?;
+        root.prepare(&self.guest_binary, u64::from(start.limits.ram_mib) * MIB).map_err(at)?;
+        root.name(&start.hostname).map_err(at)?;
+        Ok(root)
+    }
+
+    fn try_start(&self, start: &Start, group: &Group<'_>) -> Result<Started, RuntimeError> {
+        let id = &start.id;
+        self.make_group(id, group)?;
+        let root = self.prepare(start)?;
+        group.set_limits(&start.limits).map_err(step("set the limits", id))?;
+        let (ours, theirs) = UnixStream::pair().map_err(step("make the boot socket", id))?;
+        let unified = group.unified().map_err(step("open the cgroup", id))?;
+        let tasks = group.tasks().map_err(step("open the cgroups", id))?;
+        let mut descriptors = vec![start.user.as_fd(), start.net.as_fd(), theirs.as_fd()];
+        descriptors.extend(unified.iter().map(AsFd::as_fd));
+        descriptors.extend(tasks.iter().map(AsFd::as_fd));
+        let plan = Plan {
+            root: root.path().to_owned(),
+            root_identity: root.identity().map_err(step("look at the root directory", id))?,
+            hostname: start.hostname.clone(),
+            // Counted against the RAM limit all the same; half, as the kernel's own default.
+            shm_bytes: u64::from(start.limits.ram_mib) * MIB / 2,
+            unified: unified.is_some(),
+        };
+        match self.launcher.launch(plan, &descriptors) {
+            Ok(Launched { pid, pidfd }) => {
+                let machine = Process::describe(pid, pidfd).map_err(step("look at the machine", id))?;
+                Ok(Started { machine, socket: ours })
+            }
+            Err(LaunchError::Refused(failure)) => Err(RuntimeError::Boot {
+                id: id.clone(),
+                message: failure.source().to_string(),
+                step: failure.step,
+            }),
+            Err(LaunchError::Gone(source)) => Err(RuntimeError::Launcher { source }),
+        }
+    }
+}
+
+/// Gives the agent its document and waits until it says that it listens.
+pub(super) async fn await_report(
+    id: &SandboxId,
+    socket: UnixStream,
+    document: &[u8],
+) -> Result<(), RuntimeError> {
+    let talk = async {
+        socket.set_nonblocking(true)?;
+        let mut socket = tokio::net::UnixStream::from_std(socket)?;
+        // A machine that has ended does not read any more; its report, sent before, says why.
+        let _ = socket.write_all(document).await;
+        let _ = socket.shutdown().await;
+        let mut bytes = Vec::new();
+        let mut chunk = [0; 1024];
+        while bytes.len() < REPORT_BYTES_MAX {
+            match socket.read(&mut chunk).await {
+                // An end with unread bytes is a reset.
+                Ok(0) | Err(_) => break,
+                Ok(read) => bytes.extend_from_slice(&chunk[..read]),
+            }
+            if let Ok(report) = serde_json::from_slice::<Report>(&bytes) {
+                return Ok(Some(report));
+            }
+        }
+        Ok(None)
+    };
+    match tokio::time::timeout(BOOT_TIMEOUT, talk).await {
+        Err(_) => Err(RuntimeError::BootTimeout { id: id.clone(), seconds: BOOT_TIMEOUT.as_secs() }),
+        Ok(Err(source)) => Err(step("listen to the guest agent", id)(source)),
+        Ok(Ok(Some(Report::Ready))) => Ok(()),
+        Ok(Ok(Some(Report::Failed { step, message }))) => {
+            Err(RuntimeError::Boot { id: id.clone(), step, message })
+        }
+        Ok(Ok(None)) => Err(ended_early(id)),
+    }
+}
+
+pub(super) fn ended_early(id: &SandboxId) -> RuntimeError {
+    let message = "it ended without a report".to_owned();
+    RuntimeError::Boot { id: id.clone(), step: "start the guest agent".to_owned(), message }
+}

@@ -1,0 +1,128 @@
+//! Limits as the files that carry them.
+//!
+//! Pure: a list of writes for a layout, so that layouts other than this host's can be tested.
+
+use std::path::PathBuf;
+
+use burrow_model::{Limits, MIB};
+
+use super::layout::{Controller, Layout};
+
+/// Window of the CPU quota, the kernel's default.
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// One file of one cgroup and what is written to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Write {
+    pub(super) path: PathBuf,
+    pub(super) value: String,
+    pub(super) need: Need,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    Must,
+    /// The file exists only on hosts that count swap.
+    IfThere,
+}
+
+/// What to write under `<tree>/<group>` so that `limits` hold.
+///
+/// In v1, RAM with swap must never be below RAM alone, so the list names it on both sides of the limit: when limits
+/// grow the first write counts, when they shrink the second, and the other one is refused or changes nothing.
+pub(super) fn writes(layout: &Layout, group: &str, limits: &Limits) -> Vec<Write> {
+    let mut writes = Vec::new();
+    for controller in Controller::ALL {
+        let (tree, unified) = match (&layout.unified, layout.legacy.get(&controller)) {
+            (Some(tree), _) if layout.in_unified.contains(&controller) => (tree, true),
+            (_, Some(tree)) => (tree, false),
+            (_, None) => continue,
+        };
+        for (file, value, need) in files(controller, unified, limits) {
+            writes.push(Write { path: tree.join(group).join(file), value, need });
+        }
+    }
+    writes
+}
+
+fn files(controller: Controller, unified: bool, limits: &Limits) -> Vec<(&'static str, String, Need)> {
+    let ram = (u64::from(limits.ram_mib) * MIB).to_string();
+    let quota_us = u64::from(limits.cpu_millis) * CPU_PERIOD_US / 1000;
+    match (controller, unified) {
+        // No swap: a sandbox's bound is its RAM, and another tenant's pages are not what the host should page out.
+        (Controller::Memory, true) => vec![
+            ("memory.max", ram, Need::Must),
+            ("memory.swap.max", "0".to_owned(), Need::IfThere),
+            // The kernel picks one process, not the whole sandbox.
+            ("memory.oom.group", "0".to_owned(), Need::IfThere),
+        ],
+        (Controller::Memory, false) => vec![
+            ("memory.memsw.limit_in_bytes", ram.clone(), Need::IfThere),
+            ("memory.limit_in_bytes", ram.clone(), Need::Must),
+            ("memory.memsw.limit_in_bytes", ram, Need::IfThere),
+        ],
+        (Controller::Cpu, true) => vec![("cpu.max", format!("{quota_us} {CPU_PERIOD_US}"), Need::Must)],
+        (Controller::Cpu, false) => vec![
+            ("cpu.cfs_period_us", CPU_PERIOD_US.to_string(), Need::Must),
+            ("cpu.cfs_quota_us", quota_us.to_string(), Need::Must),
+        ],
+        (Controller::Pids, true | false) => vec![("pids.max", limits.pids.to_string(), Need::Must)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits { ram_mib: 512, cpu_millis: 1500, pids: 100, disk_mib: 1 };
+
+    fn lines(layout: &Layout) -> Vec<String> {
+        writes(layout, "burrow/x", &LIMITS)
+            .into_iter()
+            .map(|write| format!("{} = {}", write.path.display(), write.value))
+            .collect()
+    }
+
+    #[test]
+    fn v2_limits_are_written_to_the_one_tree() {
+        let layout = Layout {
+            unified: Some(PathBuf::from("/c")),
+            in_unified: Controller::ALL.to_vec(),
+            legacy: BTreeMap::new(),
+            legacy_freezer: None,
+        };
+        assert_eq!(
+            lines(&layout),
+            [
+                "/c/burrow/x/memory.max = 536870912",
+                "/c/burrow/x/memory.swap.max = 0",
+                "/c/burrow/x/memory.oom.group = 0",
+                "/c/burrow/x/cpu.max = 150000 100000",
+                "/c/burrow/x/pids.max = 100",
+            ]
+        );
+    }
+
+    #[test]
+    fn v1_limits_are_written_to_each_tree() {
+        let layout = Layout {
+            unified: Some(PathBuf::from("/c/unified")),
+            in_unified: Vec::new(),
+            legacy: Controller::ALL.into_iter().map(|c| (c, PathBuf::from("/c").join(c.name()))).collect(),
+            legacy_freezer: None,
+        };
+        assert_eq!(
+            lines(&layout),
+            [
+                "/c/memory/burrow/x/memory.memsw.limit_in_bytes = 536870912",
+                "/c/memory/burrow/x/memory.limit_in_bytes = 536870912",
+                "/c/memory/burrow/x/memory.memsw.limit_in_bytes = 536870912",
+                "/c/cpu/burrow/x/cpu.cfs_period_us = 100000",
+                "/c/cpu/burrow/x/cpu.cfs_quota_us = 150000",
+                "/c/pids/burrow/x/pids.max = 100",
+            ]
+        );
+    }
+}

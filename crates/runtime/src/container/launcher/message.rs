@@ -1,0 +1,160 @@
+//! What daemon and launcher say to each other.
+//!
+//! One message each way per request, over a `SOCK_SEQPACKET` pair: the kernel keeps messages apart, and descriptors
+//! travel with the message they belong to. Both sides are the same program, so the form may change with any version.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A plan is a path, a name and a few numbers.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// User and network namespace, boot socket, v2 directory, and at most four v1 `tasks` files.
+const DESCRIPTORS_MAX: usize = 8;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// Can this host make the namespaces and the filter that a machine needs?
+    Probe,
+    Launch(Plan),
+}
+
+/// How to start one machine. Descriptors go along, in this order: user namespace, network namespace, boot socket, v2
+/// cgroup directory (if `unified`), v1 `tasks` files (the rest).
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) root: PathBuf,
+    /// Device and inode of `root`.
+    pub(crate) root_identity: (u64, u64),
+    pub(crate) hostname: String,
+    /// Bound of `/dev/shm`.
+    pub(crate) shm_bytes: u64,
+    pub(crate) unified: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    Able,
+    /// The pidfd goes along.
+    Launched {
+        pid: u32,
+    },
+    Failed(Failure),
+}
+
+/// What was being done, and what the kernel said.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) step: String,
+    pub(crate) errno: i32,
+}
+
+impl Failure {
+    pub(crate) fn source(&self) -> io::Error {
+        io::Error::from_raw_os_error(self.errno)
+    }
+}
+
+/// Names the step of an error, as in `mount(…).at("mount `/proc`")?`.
+pub(super) trait At<T> {
+    fn at(self, step: &str) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
+    fn at(self, step: &str) -> Result<T, Failure> {
+        self.map_err(|error| {
+            let errno = error.into().raw_os_error().unwrap_or(libc::EIO);
+            Failure { step: step.to_owned(), errno }
+        })
+    }
+}
+
+/// Sends one message and the descriptors that belong to it.
+pub(super) fn send<T: Serialize>(
+    socket: impl AsFd,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message)?;
+    if bytes.len() > MESSAGE_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives one message; `None` when the other side has hung up.
+pub(super) fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        match recvmsg(socket.as_fd(), &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    // Taken before anything can fail, so that no descriptor stays open unowned.
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    Ok(Some((serde_json::from_slice(&bytes[..received.bytes])?, descriptors)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn descriptors_arrive_with_their_message() {
+        let (ours, theirs) = pair();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        send(&ours, &Answer::Launched { pid: 7 }, &[file.as_fd(), file.as_fd()]).unwrap();
+        send(&ours, &Answer::Able, &[]).unwrap();
+        let (answer, descriptors) = receive::<Answer>(&theirs).unwrap().unwrap();
+        assert!(matches!(answer, Answer::Launched { pid: 7 }));
+        assert_eq!(descriptors.len(), 2);
+        let (answer, descriptors) = receive::<Answer>(&theirs).unwrap().unwrap();
+        assert!(matches!(answer, Answer::Able));
+        assert!(descriptors.is_empty());
+        drop(ours);
+        assert!(receive::<Answer>(&theirs).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_message_too_large_is_refused_before_it_is_sent() {
+        let (ours, _theirs) = pair();
+        let failure = Failure { step: "x".repeat(MESSAGE_BYTES_MAX), errno: 1 };
+        assert_eq!(send(&ours, &failure, &[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a machine sees besides its own files: `/proc`, `/sys`, terminals, shared memory.
+//!
+//! Every target is opened beneath the root, following no link, and mounted on by descriptor: a link put where `/proc`
+//! belongs makes the machine fail to start, it does not move the mount. All mounts are of kinds that a dump can take
+//! and a restore can make again; covers are bind mounts of the sandbox's own files rather than file systems, of which
+//! each would cost a dump some milliseconds.
+
+#![expect(unsafe_code, reason = "mount_setattr has no safe interface")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, makedev, openat2};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
+
+use super::message::{At as _, Failure};
+
+/// Terminals of one sandbox. The agent bounds its own; this bounds programs that open `/dev/ptmx` themselves.
+const TERMINALS_MAX: &str = "1024";
+
+/// Files that tell about, or act on, the whole host: reading finds nothing, writing does nothing.
+const COVERED_FILES: [&str; 11] = [
+    "proc/kcore",
+    "proc/keys",
+    "proc/key-users",
+    "proc/kallsyms",
+    "proc/kmsg",
+    "proc/timer_list",
+    "proc/latency_stats",
+    "proc/sched_debug",
+    "proc/interrupts",
+    "proc/sysrq-trigger",
+    "proc/kpagecount",
+];
+
+/// Directories of the same kind.
+const COVERED_DIRECTORIES: [&str; 8] = [
+    "proc/acpi",
+    "proc/asound",
+    "proc/scsi",
+    "sys/firmware",
+    "sys/kernel/debug",
+    "sys/kernel/tracing",
+    "sys/kernel/security",
+    "sys/devices/virtual/powercap",
+];
+
+/// May be read, not written.
+const READ_ONLY: [&str; 4] = ["proc/sys", "proc/bus", "proc/fs", "proc/irq"];
+
+const HARMLESS: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
+    .union(MountAttrFlags::MOUNT_ATTR_NOEXEC)
+    .union(MountAttrFlags::MOUNT_ATTR_NODEV);
+
+pub(super) fn mount_all(root: BorrowedFd<'_>, shm_bytes: u64) -> Result<(), Failure> {
+    let shm = shm_bytes.to_string();
+    let no_devices = HARMLESS.difference(MountAttrFlags::MOUNT_ATTR_NODEV);
+    let terminals = [("ptmxmode", "0666"), ("mode", "0620"), ("gid", "5"), ("max", TERMINALS_MAX)];
+    file_system(root, "proc", "proc", &[], HARMLESS).at("mount `/proc`")?;
+    file_system(root, "sys", "sysfs", &[], HARMLESS | MountAttrFlags::MOUNT_ATTR_RDONLY)
+        .at("mount `/sys`")?;
+    file_system(root, "dev/pts", "devpts", &terminals, no_devices).at("mount `/dev/pts`")?;
+    file_system(root, "dev/shm", "tmpfs", &[("mode", "1777"), ("size", &shm)], HARMLESS)
+        .at("mount `/dev/shm`")?;
+
+    let meminfo = open_beneath(root, ".burrow/meminfo").at("open the agent's meminfo")?;
+    cover(root, "proc/meminfo", meminfo.as_fd()).at("cover `/proc/meminfo`")?;
+    let null = open_beneath(root, "dev/null").at("open `/dev/null`")?;
+    check_null(null.as_fd()).at("check `/dev/null`")?;
+    for path in COVERED_FILES {
+        cover(root, path, null.as_fd()).at("cover a file of `/proc`")?;
+    }
+    let empty = open_beneath(root, ".burrow/empty").at("open the empty directory")?;
+    for path in COVERED_DIRECTORIES {
+        cover(root, path, empty.as_fd()).at("cover a directory of `/proc` or `/sys`")?;
+    }
+    for path in READ_ONLY {
+        read_only(root, path).at("make a directory of `/proc` read-only")?;
+    }
+    Ok(())
+}
+
+/// Mounts a new file system on a directory.
+fn file_system(
+    root: BorrowedFd<'_>,
+    path: &str,
+    kind: &str,
+    options: &[(&str, &str)],
+    attributes: MountAttrFlags,
+) -> io::Result<()> {
+    let target = open_beneath(root, path)?;
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    // Shown in the first column of `mount`.
+    fsconfig_set_string(&context, "source", kind)?;
+    for (name, value) in options {
+        fsconfig_set_string(&context, *name, *value)?;
+    }
+    fsconfig_create(&context)?;
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    attach(&mount, &target)
+}
+
+/// Binds `source` over what is at `path`; nothing to do where the kernel has no such thing.
+fn cover(root: BorrowedFd<'_>, path: &str, source: BorrowedFd<'_>) -> io::Result<()> {
+    let Some(target) = if_there(open_beneath(root, path))? else { return Ok(()) };
+    attach(&bind(source)?, &target)
+}
+
+fn read_only(root: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+    let Some(target) = if_there(open_beneath(root, path))? else { return Ok(()) };
+    let mount = bind(target.as_fd())?;
+    set_read_only(&mount)?;
+    attach(&mount, &target)
+}
+
+fn open_beneath(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(root, path, flags, Mode::empty(), resolve)
+}
+
+fn if_there(opened: rustix::io::Result<OwnedFd>) -> io::Result<Option<OwnedFd>> {
+    match opened {
+        Ok(target) => Ok(Some(target)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn bind(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(open_tree(source, "", flags)?)
+}
+
+fn attach(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, "", target, "", flags)?)
+}
+
+/// What covers the host's secrets must be the device that holds nothing.
+fn check_null(null: BorrowedFd<'_>) -> io::Result<()> {
+    let stat = fstat(null)?;
+    let is_null =
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == makedev(1, 3);
+    if is_null { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ENODEV)) }
+}
+
+/// `struct mount_attr` of the kernel.
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+fn set_read_only(mount: &OwnedFd) -> io::Result<()> {
+    let attributes = MountAttributes {
+        set: u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
+        clear: 0,
+        propagation: 0,
+        user_namespace: 0,
+    };
+    // SAFETY: the path is empty and static, and the structure lives and is as large as said; the kernel only reads.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size_of::<MountAttributes>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,227 @@
+//! The forks between the launcher and a machine's PID 1.
+//!
+//! Stage A joins what has to be joined before the machine's first process exists: the v1 cgroups, the user namespace,
+//! the network namespace. Then it makes PID 1 as its own sibling, tells the launcher, and ends.
+
+#![expect(unsafe_code, reason = "fork and clone3 have no safe interface")]
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use super::message::{Answer, At as _, Failure, Plan, receive, send};
+use super::{confine, machine};
+use crate::container::seccomp::Instruction;
+
+/// Beyond the 32 bits of libc's constant.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// The descriptors of a launch, told apart.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    user: OwnedFd,
+    net: OwnedFd,
+    pub(super) boot: OwnedFd,
+    unified: Option<OwnedFd>,
+    tasks: Vec<OwnedFd>,
+}
+
+impl Descriptors {
+    pub(super) fn sort(plan: &Plan, descriptors: Vec<OwnedFd>) -> Result<Self, Failure> {
+        let mut next = descriptors.into_iter();
+        let mut take = || next.next().ok_or(io::Error::from_raw_os_error(libc::EBADMSG)).at("read the plan");
+        let (user, net, boot) = (take()?, take()?, take()?);
+        let unified = plan.unified.then(&mut take).transpose()?;
+        Ok(Self { user, net, boot, unified, tasks: next.collect() })
+    }
+}
+
+/// Settles the process: no terminal's signals, no zombies.
+pub(super) fn become_launcher() {
+    // A Ctrl-C meant for the daemon must not take its launcher away while the daemon shuts down. Fails only for the
+    // leader of a group, who has no terminal to fear.
+    let _ = rustix::process::setsid();
+    // SAFETY: ignoring a signal installs no handler. Ignored children are reaped by the kernel.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    let _ = rustix::thread::set_name(c"burrow-launcher");
+}
+
+/// Forks stage A, which answers over `answer` and always ends.
+pub(super) fn fork_first(
+    plan: &Plan,
+    descriptors: Descriptors,
+    filter: &[Instruction],
+    answer: OwnedFd,
+) -> io::Result<()> {
+    in_child(|| {
+        match first_stage(plan, descriptors, filter, &answer) {
+            // The pidfd is the launcher's now; if it cannot be told, it sees that nobody answered.
+            Ok((pid, pidfd)) => drop(send(&answer, &Answer::Launched { pid }, &[pidfd.as_fd()])),
+            Err(failure) => drop(send(&answer, &Answer::Failed(failure), &[])),
+        }
+    })
+}
+
+/// Returns in stage A only; PID 1 never returns.
+fn first_stage(
+    plan: &Plan,
+    descriptors: Descriptors,
+    filter: &[Instruction],
+    answer: &OwnedFd,
+) -> Result<(u32, OwnedFd), Failure> {
+    let Descriptors { user, net, boot, unified, tasks } = descriptors;
+    for file in tasks {
+        // `0` is whoever writes it.
+        File::from(file).write_all(b"0").at("join a cgroup")?;
+    }
+    give_up_protection().at("give up protection from the OOM killer")?;
+    move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User)).at("join the user namespace")?;
+    move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))
+        .at("join the network namespace")?;
+    match clone_machine(unified.as_ref()).at("start the first process")? {
+        Some(launched) => Ok(launched),
+        None => {
+            // Held by the machine, it would keep the launcher from seeing stage A's end.
+            // SAFETY: nothing in this process uses the descriptor again; stage A has its own.
+            unsafe { libc::close(answer.as_raw_fd()) };
+            machine::become_machine(plan, boot, filter)
+        }
+    }
+}
+
+/// A daemon that is protected from the OOM killer passes that on to its children. When the host runs out of RAM, a
+/// sandbox must not be the last to go.
+fn give_up_protection() -> io::Result<()> {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    let protected = fs::read_to_string(FILE)?.trim().parse::<i32>().is_ok_and(|score| score < 0);
+    if protected { fs::write(FILE, "0") } else { Ok(()) }
+}
+
+/// Makes PID 1, in the v2 cgroup from its first moment on. `None` in the new process.
+///
+/// The mount, pid and uts namespaces made here belong to the user namespace that was joined. The cgroup namespace
+/// comes later, when the process is where its root shall be; so does the ipc namespace, which must not be made by the
+/// host's uid.
+fn clone_machine(unified: Option<&OwnedFd>) -> io::Result<Option<(u32, OwnedFd)>> {
+    let mut pidfd: libc::c_int = -1;
+    let mut flags = (libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS) as u64;
+    flags |= (libc::CLONE_PARENT | libc::CLONE_PIDFD) as u64;
+    if unified.is_some() {
+        flags |= CLONE_INTO_CGROUP;
+    }
+    // SAFETY: a structure of integers, for which zero means "not wanted".
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = flags;
+    arguments.pidfd = (&raw mut pidfd) as u64;
+    arguments.cgroup = unified.map_or(0, |directory| directory.as_raw_fd() as u64);
+    // SAFETY: without CLONE_VM this is a fork: the child goes on with a copy of this stack. The process has one
+    // thread, so no lock is held by anyone else. `pidfd` outlives the call.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
+    match u32::try_from(pid) {
+        Err(_) => Err(io::Error::last_os_error()),
+        Ok(0) => Ok(None),
+        // SAFETY: the call succeeded, so the kernel has put a new descriptor there, which is nobody else's.
+        Ok(pid) => Ok(Some((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))),
+    }
+}
+
+/// Tries all that a machine needs of the kernel, in a child, and says at which step it failed.
+pub(super) fn probe(filter: &[Instruction]) -> Answer {
+    let tried = || -> Result<Answer, Failure> {
+        let (ours, theirs) = super::socketpair(
+            super::AddressFamily::UNIX,
+            super::SocketType::SEQPACKET,
+            super::SocketFlags::CLOEXEC,
+            None,
+        )
+        .at("make a socket pair")?;
+        in_child(move || {
+            let answer = match try_namespaces(filter) {
+                Ok(()) => Answer::Able,
+                Err(failure) => Answer::Failed(failure),
+            };
+            drop(send(&theirs, &answer, &[]));
+        })
+        .at("fork")?;
+        match receive::<Answer>(&ours).at("hear from the probe")? {
+            Some((answer, _)) => Ok(answer),
+            None => Err(Failure { step: "run the probe".to_owned(), errno: libc::ECHILD }),
+        }
+    };
+    tried().unwrap_or_else(Answer::Failed)
+}
+
+fn try_namespaces(filter: &[Instruction]) -> Result<(), Failure> {
+    let kinds = [
+        (UnshareFlags::NEWUSER, "make a user namespace"),
+        (UnshareFlags::NEWNS, "make a mount namespace"),
+        (UnshareFlags::NEWNET, "make a network namespace"),
+        (UnshareFlags::NEWIPC, "make an ipc namespace"),
+        (UnshareFlags::NEWUTS, "make a uts namespace"),
+        (UnshareFlags::NEWCGROUP, "make a cgroup namespace"),
+        (UnshareFlags::NEWPID, "make a pid namespace"),
+    ];
+    for (kind, step) in kinds {
+        // SAFETY: no file table is unshared, and the process has one thread.
+        unsafe { unshare_unsafe(kind) }.at(step)?;
+    }
+    confine::load_filter(filter)
+}
+
+/// Runs `work` in a forked child, which then ends, also when `work` panics: a child that went on would be a second
+/// launcher.
+fn in_child(work: impl FnOnce()) -> io::Result<()> {
+    // SAFETY: this process has one thread (`launcher_main` is called before any other starts), so the child may do
+    // whatever the parent could.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let status = i32::from(catch_unwind(AssertUnwindSafe(work)).is_err());
+            exit_now(status)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ends the process without running what the launcher registered for its own end.
+pub(super) fn exit_now(status: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(status) }
+}
+
+/// Gives every signal its default action and unblocks it: what the launcher, or whoever started the daemon, ignores,
+/// the machine must not.
+pub(super) fn reset_signals() {
+    /// `struct sigaction` of the kernel, whose zeros mean the default action; two words suffice for it, four are read.
+    static DEFAULT: [u64; 4] = [0; 4];
+    /// One bit for each of the 64 signals, and an empty set of them.
+    static NONE: u64 = 0;
+    let set_bytes = size_of::<u64>();
+    for signal in 1..=u64::BITS {
+        // SAFETY: the default action is no handler, and the structure is as large as the kernel's. By system call,
+        // since the C library does not let go of the two signals it keeps for itself. The two that cannot be changed
+        // answer with an error.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                &raw const DEFAULT,
+                std::ptr::null_mut::<u64>(),
+                set_bytes,
+            )
+        };
+    }
+    // SAFETY: the set is as large as said, and the old one is not asked for.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const NONE,
+            std::ptr::null_mut::<u64>(),
+            set_bytes,
+        )
+    };
+}

@@ -1,0 +1,105 @@
+//! `/.burrow` of a sandbox: the agent's program, and what is mounted over `/proc`.
+//!
+//! ```text
+//!   /.burrow           host root, 0755   nobody inside can add or replace anything
+//!   /.burrow/guest     host root, 0555   readable, since a dump must open it; not writable, not by root inside either
+//!   /.burrow/empty     host root, 0555   covers directories of /proc and /sys that are nobody's business
+//!   /.burrow/meminfo   root inside       covers /proc/meminfo, kept up to date by the agent
+//! ```
+//!
+//! Root inside owns `/`, so it may rename `/.burrow` away and put something else there: then that is set aside and
+//! `/.burrow` is made anew. It cannot forge one, since it cannot make files that belong to the host's root.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstat, futimens, ioctl_ficlone};
+
+use super::entry::{self, Owner};
+
+const DIRECTORY: &str = ".burrow";
+const GUEST_MODE: u32 = 0o555;
+
+pub(super) fn prepare(root: BorrowedFd<'_>, guest_binary: &Path, ram_bytes: u64) -> io::Result<()> {
+    let directory = ours(root)?;
+    install_guest(directory.as_fd(), guest_binary)?;
+    entry::directory(directory.as_fd(), "empty", 0o555, Owner::Host)?;
+    entry::overwrite(directory.as_fd(), "meminfo", meminfo(ram_bytes).as_bytes(), 0o644, Owner::Inside)
+}
+
+/// The directory, if it is one that only the host can have made; else a new one.
+fn ours(root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let directory = entry::directory(root, DIRECTORY, 0o755, Owner::Host)?;
+    if is_hosts(&fstat(&directory)?) {
+        return Ok(directory);
+    }
+    entry::clear(root, DIRECTORY)?;
+    let directory = entry::directory(root, DIRECTORY, 0o755, Owner::Host)?;
+    if is_hosts(&fstat(&directory)?) { Ok(directory) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+fn is_hosts(stat: &Stat) -> bool {
+    (stat.st_uid, stat.st_gid) == (Owner::Host.id(), Owner::Host.id()) && stat.st_mode & 0o022 == 0
+}
+
+/// Copies the program in, unless the copy of an earlier boot, or of the image, is still right.
+fn install_guest(directory: BorrowedFd<'_>, guest_binary: &Path) -> io::Result<()> {
+    let source = File::open(guest_binary)?;
+    let wanted = source.metadata()?;
+    match entry::stat(directory, "guest")? {
+        Some(stat) if is_copy(&stat, &wanted) => return Ok(()),
+        Some(_) | None => {}
+    }
+    let copy = entry::create(directory, "guest.new")?;
+    if ioctl_ficlone(&copy, &source).is_err() {
+        // Another file system, or one that cannot share extents.
+        io::copy(&mut &source, &mut &copy)?;
+    }
+    entry::own(copy.as_fd(), GUEST_MODE, Owner::Host)?;
+    let modified = Timespec { tv_sec: wanted.mtime(), tv_nsec: wanted.mtime_nsec() };
+    futimens(&copy, &Timestamps { last_access: modified, last_modification: modified })?;
+    entry::put(directory, "guest.new", "guest")
+}
+
+/// Size and time of a file in a directory that only the host can write. A copy cut short by a power loss has another
+/// size, since a file's size reaches the disk after its data.
+fn is_copy(stat: &Stat, wanted: &Metadata) -> bool {
+    entry::kind(stat) == FileType::RegularFile
+        && stat.st_mode & 0o7777 == GUEST_MODE
+        && (stat.st_uid, stat.st_gid) == (Owner::Host.id(), Owner::Host.id())
+        && u64::try_from(stat.st_size) == Ok(wanted.len())
+        && (stat.st_mtime, i64::try_from(stat.st_mtime_nsec)) == (wanted.mtime(), Ok(wanted.mtime_nsec()))
+}
+
+/// What programs look for, until the agent writes better numbers.
+fn meminfo(ram_bytes: u64) -> String {
+    let total = ram_bytes / 1024;
+    let mut text = String::new();
+    for (name, kib) in [
+        ("MemTotal", total),
+        ("MemFree", total),
+        ("MemAvailable", total),
+        ("Buffers", 0),
+        ("Cached", 0),
+        ("SwapCached", 0),
+        ("SwapTotal", 0),
+        ("SwapFree", 0),
+    ] {
+        text.push_str(&format!("{:<16}{kib:>8} kB\n", format!("{name}:")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo_looks_like_the_kernels() {
+        let text = meminfo(512 << 20);
+        assert!(text.starts_with("MemTotal:         524288 kB\nMemFree:          524288 kB\n"), "{text}");
+    }
+}

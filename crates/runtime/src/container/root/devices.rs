@@ -1,0 +1,50 @@
+//! `/dev` of a sandbox, and the directories its mounts go on.
+//!
+//! Device nodes are made by the host in the sandbox's own files: they work inside the user namespace, and they are
+//! dumped and restored with no special case, which bind mounts from the host would need. Nobody inside can make one.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{FileType, makedev};
+
+use super::entry::{self, Owner};
+
+/// Name, major and minor number. These six, and no others.
+const DEVICES: [(&str, u32, u32); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+const LINKS: [(&str, &str); 5] = [
+    ("ptmx", "pts/ptmx"),
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+];
+
+/// Makes sure that all is there and real.
+pub(super) fn prepare(root: BorrowedFd<'_>) -> io::Result<()> {
+    for target in ["proc", "sys"] {
+        entry::directory(root, target, 0o555, Owner::Inside)?;
+    }
+    let dev = entry::directory(root, "dev", 0o755, Owner::Inside)?;
+    entry::directory(dev.as_fd(), "pts", 0o755, Owner::Inside)?;
+    entry::directory(dev.as_fd(), "shm", 0o1777, Owner::Inside)?;
+    for (name, major, minor) in DEVICES {
+        entry::node(dev.as_fd(), name, FileType::CharacterDevice, 0o666, makedev(major, minor))?;
+    }
+    for (name, target) in LINKS {
+        entry::symlink(dev.as_fd(), name, target)?;
+    }
+    Ok(())
+}
+
+/// An image may lack what every program expects. A link in such a place is the image's choice.
+pub(super) fn prepare_scratch(root: BorrowedFd<'_>) -> io::Result<()> {
+    for (name, mode) in [("tmp", 0o1777), ("run", 0o755)] {
+        if entry::stat(root, name)?.is_none() {
+            entry::directory(root, name, mode, Owner::Inside)?;
+        }
+    }
+    Ok(())
+}

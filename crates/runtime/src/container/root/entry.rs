@@ -1,0 +1,249 @@
+//! Single entries of a hostile directory, by descriptor.
+//!
+//! The owner of a sandbox's files is whoever ran in it last. Every name here is one component, resolved beneath a
+//! directory that is already open, and a symbolic link is never followed: an entry is what it should be, or it is
+//! replaced, or the call fails. Nothing is ever done to what a link points to.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat,
+    mkdirat, openat2, renameat, renameat_with, statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use burrow_network::linux::UID_BASE;
+
+/// What was in the way and could not be removed at once is moved to one of this many names.
+const ASIDE_NAMES: u32 = 256;
+
+/// An entry that changes under our hands is not ours to win against: no machine of this sandbox runs now.
+const ATTEMPTS: u32 = 3;
+
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// Whose an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Root of the host, who is nobody inside: the sandbox can neither change nor replace such a file.
+    Host,
+    /// Root inside.
+    Inside,
+}
+
+impl Owner {
+    pub(super) fn id(self) -> u32 {
+        match self {
+            Self::Host => 0,
+            Self::Inside => UID_BASE,
+        }
+    }
+}
+
+/// A directory that exists and is no link.
+pub(super) fn open_directory(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat2(parent, name, flags, Mode::empty(), BENEATH)?)
+}
+
+/// A directory of that name: the one that is there, or a new one. What is there and no directory makes way.
+pub(super) fn directory(parent: BorrowedFd<'_>, name: &str, mode: u32, owner: Owner) -> io::Result<OwnedFd> {
+    for _ in 0..ATTEMPTS {
+        match open_directory(parent, name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if is_wrong_type(&error) => clear(parent, name)?,
+            other => return other,
+        }
+        match mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+            Ok(()) => {
+                let directory = open_directory(parent, name)?;
+                own(directory.as_fd(), mode, owner)?;
+                return Ok(directory);
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::ResourceBusy.into())
+}
+
+/// A device, FIFO or the like of exactly this kind; anything else of that name makes way.
+pub(super) fn node(
+    parent: BorrowedFd<'_>,
+    name: &str,
+    kind: FileType,
+    mode: u32,
+    device: u64,
+) -> io::Result<()> {
+    match stat(parent, name)? {
+        Some(stat) if is_node(&stat, kind, mode, device) => return Ok(()),
+        Some(_) => clear(parent, name)?,
+        None => {}
+    }
+    // Not usable by anyone until it belongs to its owner; `mknod` also obeys the umask.
+    rustix::fs::mknodat(parent, name, kind, Mode::empty(), device)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = openat2(parent, name, flags, Mode::empty(), BENEATH)?;
+    let id = Owner::Inside.id();
+    rustix::fs::chownat(&made, "", Some(Uid::from_raw(id)), Some(Gid::from_raw(id)), AtFlags::EMPTY_PATH)?;
+    chmod_by_path_descriptor(made.as_fd(), mode)
+}
+
+/// A symbolic link, if nothing but a device is in its place: where an owner's own link points is the owner's affair.
+pub(super) fn symlink(parent: BorrowedFd<'_>, name: &str, target: &str) -> io::Result<()> {
+    match stat(parent, name)? {
+        Some(stat) if matches!(kind(&stat), FileType::CharacterDevice | FileType::BlockDevice) => {
+            clear(parent, name)?
+        }
+        Some(_) => return Ok(()),
+        None => {}
+    }
+    symlinkat(target, parent, name)?;
+    let id = Owner::Inside.id();
+    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+    Ok(rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// A new, empty file of that name, open for writing. What was there makes way; readers of an old file keep it.
+pub(super) fn create(parent: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+    if stat(parent, name)?.is_some() {
+        clear(parent, name)?;
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat2(parent, name, flags, Mode::RUSR | Mode::WUSR, BENEATH)?.into())
+}
+
+/// A new file with this content. Not by renaming it into place: file systems take a rename over a file as a wish for
+/// durability and start writing, which takes milliseconds of a boot for files that the next boot can make again.
+pub(super) fn replace(
+    parent: BorrowedFd<'_>,
+    name: &str,
+    content: &[u8],
+    mode: u32,
+    owner: Owner,
+) -> io::Result<()> {
+    let mut file = create(parent, name)?;
+    file.write_all(content)?;
+    own(file.as_fd(), mode, owner)
+}
+
+/// Makes a regular file have this content, in place if it is there: no new file, and no truncation to nothing, which
+/// file systems take for the same wish.
+pub(super) fn overwrite(
+    parent: BorrowedFd<'_>,
+    name: &str,
+    content: &[u8],
+    mode: u32,
+    owner: Owner,
+) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match openat2(parent, name, flags, Mode::empty(), BENEATH) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => {
+            return replace(parent, name, content, mode, owner);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let stat = fstat(&file)?;
+    if kind(&stat) != FileType::RegularFile {
+        return replace(parent, name, content, mode, owner);
+    }
+    file.write_all_at(content, 0)?;
+    if u64::try_from(stat.st_size) != Ok(content.len() as u64) {
+        file.set_len(content.len() as u64)?;
+    }
+    if (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777) != (owner.id(), owner.id(), mode) {
+        own(file.as_fd(), mode, owner)?;
+    }
+    Ok(())
+}
+
+/// Renames over whatever is at `to`; a directory there makes way.
+pub(super) fn put(parent: BorrowedFd<'_>, from: &str, to: &str) -> io::Result<()> {
+    match renameat(parent, from, parent, to) {
+        Err(Errno::ISDIR) => {
+            clear(parent, to)?;
+            Ok(renameat(parent, from, parent, to)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The beginning of a regular file; `None` when there is none of that name.
+pub(super) fn read(parent: BorrowedFd<'_>, name: &str, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    // A FIFO would block the opening, and a directory the reading.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match openat2(parent, name, flags, Mode::empty(), BENEATH) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if kind(&fstat(&file)?) != FileType::RegularFile {
+        return Ok(None);
+    }
+    let mut content = Vec::new();
+    file.take(bytes_max).read_to_end(&mut content)?;
+    Ok(Some(content))
+}
+
+/// The entry itself, not what it points to; `None` when there is none.
+pub(super) fn stat(parent: BorrowedFd<'_>, name: &str) -> io::Result<Option<Stat>> {
+    match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(super) fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Owner first: changing it clears set-id bits, and a mode set last also bounds any access list that was inherited.
+pub(super) fn own(entry: BorrowedFd<'_>, mode: u32, owner: Owner) -> io::Result<()> {
+    let id = owner.id();
+    fchown(entry, Some(Uid::from_raw(id)), Some(Gid::from_raw(id)))?;
+    Ok(fchmod(entry, Mode::from_raw_mode(mode))?)
+}
+
+/// Takes an entry out of the way: a directory is kept under another name, since it may be somebody's work and takes
+/// long to delete; anything else is removed.
+pub(super) fn clear(parent: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    match unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::ISDIR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for number in 0..ASIDE_NAMES {
+        let aside = format!("{name}.aside-{number}");
+        match renameat_with(parent, name, parent, &aside, RenameFlags::NOREPLACE) {
+            Err(Errno::EXIST) => {}
+            other => return Ok(other?),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn is_wrong_type(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::LOOP | Errno::NOTDIR))
+}
+
+fn is_node(stat: &Stat, expected: FileType, mode: u32, device: u64) -> bool {
+    kind(stat) == expected
+        && stat.st_rdev == device
+        && stat.st_mode & 0o7777 == mode
+        && (stat.st_uid, stat.st_gid) == (Owner::Inside.id(), Owner::Inside.id())
+}
+
+/// `fchmod` refuses descriptors that were opened by path only, and opening a device would wake its driver.
+fn chmod_by_path_descriptor(entry: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+    use std::os::fd::AsRawFd as _;
+    let path = format!("/proc/self/fd/{}", entry.as_raw_fd());
+    Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
+}

@@ -1,0 +1,69 @@
+//! Makes a directory fit to be a sandbox's root.
+//!
+//! Runs on the host, as root, before the machine starts, on files that a hostile machine may have left behind. All of
+//! it goes by descriptor from the root directory on, and follows no link: see [`entry`]. What is already right is left
+//! alone, so preparing an image once makes each boot from it cheap.
+
+mod agent;
+mod devices;
+mod entry;
+mod etc;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, fstat, open};
+
+/// A sandbox's root directory, as the host sees it.
+#[derive(Debug)]
+pub(crate) struct Root {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// What went wrong, and at what.
+#[derive(Debug)]
+pub(crate) struct RootError {
+    pub(crate) step: &'static str,
+    pub(crate) source: io::Error,
+}
+
+impl Root {
+    /// The path up to the root is the daemon's own and is trusted; from the root on, nothing is.
+    pub(crate) fn open(path: &Path) -> Result<Self, RootError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = open(path, flags, Mode::empty())
+            .map_err(|source| RootError { step: "open the root directory", source: source.into() })?;
+        Ok(Self { path: path.to_owned(), directory })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Device and inode: the launcher opens the path again, in the machine's own view, and makes sure that it found
+    /// the same directory.
+    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
+        let stat = fstat(&self.directory)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// What is the same for all boots from one image.
+    pub(crate) fn prepare(&self, guest_binary: &Path, ram_bytes: u64) -> Result<(), RootError> {
+        let root = self.directory.as_fd();
+        let at = |step| move |source| RootError { step, source };
+        devices::prepare(root).map_err(at("prepare `/dev` and the mount points"))?;
+        devices::prepare_scratch(root).map_err(at("prepare `/tmp` and `/run`"))?;
+        agent::prepare(root, guest_binary, ram_bytes).map_err(at("install the guest agent"))
+    }
+
+    /// What differs from sandbox to sandbox.
+    pub(crate) fn name(&self, hostname: &str) -> Result<(), RootError> {
+        etc::prepare(self.directory.as_fd(), hostname)
+            .map_err(|source| RootError { step: "write the name in `/etc`", source })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! The table as a BPF program, and its loading.
+//!
+//! ```text
+//!   another architecture's ABI (int 0x80, x32, 32-bit ARM) ──► EPERM
+//!   a number beyond the table, or clone3 ────────────────────► ENOSYS
+//!   clone, unshare, ioctl, personality, socket ──────────────► by their arguments
+//!   in the table ────────────────────────────────────────────► allowed
+//!   anything else ───────────────────────────────────────────► EPERM
+//! ```
+//!
+//! Written out here rather than by a library, since a library's filter has one answer per program and kills on a
+//! foreign architecture: three stacked filters would cost three times the loading at every boot, and a 32-bit program
+//! would die where it should be refused. The kernel caches the verdicts of a filter that looks at nothing but the
+//! number, so an allowed call costs next to nothing.
+
+#![expect(unsafe_code, reason = "loading a seccomp filter has no safe interface")]
+
+use std::io;
+
+use super::table::{ALLOWED, CLONE3, JUDGED, NEWEST_KNOWN};
+
+/// One BPF instruction, in the kernel's layout.
+pub type Instruction = libc::sock_filter;
+
+/// Set in the numbers of x86_64's second, 32-bit-pointer ABI. No other architecture has numbers this high.
+pub(super) const X32_BIT: u32 = 0x4000_0000;
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: u32 = 0xc000_00b7;
+
+/// Offsets in `struct seccomp_data`. Arguments are 64 bits wide; the filter reads their low halves, which on both
+/// (little-endian) architectures come first. For the calls judged below the kernel ignores the high halves.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+const ARGUMENT_0: u32 = 16;
+const ARGUMENT_1: u32 = 24;
+
+/// Namespaces `unshare` may not make: all. A user namespace would give its maker every capability inside it, and with
+/// them far more of the kernel than the filter's authors had in mind.
+const NEW_NAMESPACES: u32 = 0x0002_0000 // mount
+    | 0x0200_0000 // cgroup
+    | 0x0400_0000 // uts
+    | 0x0800_0000 // ipc
+    | 0x1000_0000 // user
+    | 0x2000_0000 // pid
+    | 0x4000_0000; // net
+/// For `clone` this bit is part of the exit signal.
+const NEW_TIME_NAMESPACE: u32 = 0x80;
+
+/// Requests that reach outside the sandbox or around its quota.
+const IOCTLS_REFUSED: [u32; 9] = [
+    0x5412,      // TIOCSTI: types into the terminal of whoever is attached
+    0x541c,      // TIOCLINUX: the same by way of the console's selection
+    0x5000_940e, // BTRFS_IOC_SUBVOL_CREATE: nested subvolumes are empty in snapshots and forks
+    0x5000_9418, // BTRFS_IOC_SUBVOL_CREATE_V2
+    0x5000_9401, // BTRFS_IOC_SNAP_CREATE
+    0x5000_9417, // BTRFS_IOC_SNAP_CREATE_V2
+    0x5000_940f, // BTRFS_IOC_SNAP_DESTROY
+    0x5000_943f, // BTRFS_IOC_SNAP_DESTROY_V2
+    0x4008_941a, // BTRFS_IOC_SUBVOL_SETFLAGS: a root made read-only could not be started again
+];
+
+/// Plain Linux, its 32-bit look, the old version number, asking, and a debugger's fixed addresses.
+const PERSONALITIES_ALLOWED: [u32; 6] = [0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
+
+/// Unix, IPv4, IPv6, netlink (`ip`, `ss`), and packet sockets, which the kernel refuses for want of a capability.
+/// Dozens of others exist, each with a history of holes.
+const SOCKET_FAMILIES_ALLOWED: [u32; 5] = [1, 2, 10, 16, 17];
+
+const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+const EAFNOSUPPORT: u32 = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32;
+
+const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const JUMP_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const JUMP_ALWAYS: u32 = libc::BPF_JMP | libc::BPF_JA;
+const JUMP_GREATER_OR_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+const JUMP_ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+
+/// The whole filter. Building it takes microseconds; the launcher does it once.
+pub fn program() -> Vec<Instruction> {
+    let mut code = vec![
+        statement(LOAD, ARCH),
+        jump(JUMP_EQUAL, ARCHITECTURE, 1, 0),
+        statement(RETURN, EPERM),
+        statement(LOAD, NUMBER),
+        jump(JUMP_ANY_BIT, X32_BIT, 0, 1),
+        statement(RETURN, EPERM),
+    ];
+    code.extend(search(&spans()));
+    code
+}
+
+/// Neighbouring numbers with the same answer, from `first` up to the next span.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    first: u32,
+    answer: Answer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Always(u32),
+    /// By the arguments of the call of that name.
+    Judged(&'static str),
+}
+
+/// All numbers there are, cut into spans.
+fn spans() -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for number in 0..=NEWEST_KNOWN + 1 {
+        let is = |call: &&super::Call| call.number() == Some(number);
+        let answer = match JUDGED.iter().find(is) {
+            Some(call) => Answer::Judged(call.name),
+            None if number == CLONE3 || number > NEWEST_KNOWN => Answer::Always(ENOSYS),
+            None if ALLOWED.iter().any(|call| is(&call)) => Answer::Always(ALLOW),
+            None => Answer::Always(EPERM),
+        };
+        if spans.last().is_none_or(|last| last.answer != answer) {
+            spans.push(Span { first: number, answer });
+        }
+    }
+    spans
+}
+
+/// A binary search for the number's span. The kernel runs a new filter once for every number there is, to remember
+/// what it may always allow: at each boot, so a program that tried the spans one by one would cost 0.2 ms.
+fn search(spans: &[Span]) -> Vec<Instruction> {
+    if let [only] = spans {
+        return match only.answer {
+            Answer::Always(value) => vec![statement(RETURN, value)],
+            Answer::Judged(name) => judge(name),
+        };
+    }
+    let (below, from) = spans.split_at(spans.len() / 2);
+    let (left, right) = (search(below), search(from));
+    let mut code = match u8::try_from(left.len()) {
+        Ok(skip) => vec![jump(JUMP_GREATER_OR_EQUAL, from[0].first, skip, 0)],
+        // A conditional jump reaches 255 instructions.
+        Err(_) => vec![
+            jump(JUMP_GREATER_OR_EQUAL, from[0].first, 0, 1),
+            statement(
+                JUMP_ALWAYS,
+                u32::try_from(left.len()).expect("a filter has at most 4096 instructions"),
+            ),
+        ],
+    };
+    code.extend(left);
+    code.extend(right);
+    code
+}
+
+/// Instructions that end in a verdict about the call's arguments.
+fn judge(name: &str) -> Vec<Instruction> {
+    match name {
+        "clone" => refuse_bits(ARGUMENT_0, NEW_NAMESPACES),
+        "unshare" => refuse_bits(ARGUMENT_0, NEW_NAMESPACES | NEW_TIME_NAMESPACE),
+        "ioctl" => one_of(ARGUMENT_1, &IOCTLS_REFUSED, EPERM, ALLOW),
+        "personality" => one_of(ARGUMENT_0, &PERSONALITIES_ALLOWED, ALLOW, EPERM),
+        "socket" => one_of(ARGUMENT_0, &SOCKET_FAMILIES_ALLOWED, ALLOW, EAFNOSUPPORT),
+        unknown => unreachable!("`{unknown}` is in JUDGED but nothing judges it"),
+    }
+}
+
+fn refuse_bits(argument: u32, bits: u32) -> Vec<Instruction> {
+    vec![
+        statement(LOAD, argument),
+        jump(JUMP_ANY_BIT, bits, 0, 1),
+        statement(RETURN, EPERM),
+        statement(RETURN, ALLOW),
+    ]
+}
+
+fn one_of(argument: u32, values: &[u32], listed: u32, otherwise: u32) -> Vec<Instruction> {
+    let mut code = vec![statement(LOAD, argument)];
+    for value in values {
+        code.push(jump(JUMP_EQUAL, *value, 0, 1));
+        code.push(statement(RETURN, listed));
+    }
+    code.push(statement(RETURN, otherwise));
+    code
+}
+
+const fn statement(code: u32, value: u32) -> Instruction {
+    jump(code, value, 0, 0)
+}
+
+const fn jump(code: u32, value: u32, if_true: u8, if_false: u8) -> Instruction {
+    // Every code above fits in 16 bits, as the kernel's own layout has it.
+    Instruction { code: code as u16, jt: if_true, jf: if_false, k: value }
+}
+
+pub(super) fn load(program: &[Instruction]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies `len` instructions from `filter`, which the caller's slice keeps alive; it writes
+    // nothing.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::c_long::from(libc::SECCOMP_SET_MODE_FILTER),
+            0,
+            &raw const program,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verdict, verdict};
+    use super::*;
+
+    /// What the kernel would answer. Knows the instructions used above and no others.
+    fn run(program: &[Instruction], architecture: u32, number: u32, arguments: [u32; 2]) -> u32 {
+        let mut accumulator = 0;
+        let mut at = 0;
+        loop {
+            let Instruction { code, jt, jf, k } = program[at];
+            at += 1;
+            let taken = match u32::from(code) {
+                LOAD => {
+                    accumulator = match k {
+                        NUMBER => number,
+                        ARCH => architecture,
+                        ARGUMENT_0 => arguments[0],
+                        ARGUMENT_1 => arguments[1],
+                        other => panic!("no field at {other}"),
+                    };
+                    continue;
+                }
+                RETURN => return k,
+                JUMP_EQUAL => accumulator == k,
+                JUMP_ALWAYS => {
+                    at += usize::try_from(k).unwrap();
+                    continue;
+                }
+                JUMP_GREATER_OR_EQUAL => accumulator >= k,
+                JUMP_ANY_BIT => accumulator & k != 0,
+                other => panic!("unknown instruction {other:#x}"),
+            };
+            at += usize::from(if taken { jt } else { jf });
+        }
+    }
+
+    fn number(name: &str) -> u32 {
+        JUDGED.iter().find(|call| call.name == name).and_then(super::super::Call::number).unwrap()
+    }
+
+    #[test]
+    fn the_program_says_what_the_table_says() {
+        let program = program();
+        assert!(program.len() < 4096, "{} instructions are more than the kernel takes", program.len());
+        for number in (0..2 * NEWEST_KNOWN).chain([X32_BIT, X32_BIT | 1, u32::MAX]) {
+            let answer = run(&program, ARCHITECTURE, number, [0, 0]);
+            match verdict(number) {
+                Verdict::Allowed => assert_eq!(answer, ALLOW, "{number}"),
+                Verdict::Refused => assert_eq!(answer, EPERM, "{number}"),
+                Verdict::Unknown => assert_eq!(answer, ENOSYS, "{number}"),
+                Verdict::Judged => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_foreign_architecture_is_refused_whatever_it_calls() {
+        let program = program();
+        for number in 0..2 * NEWEST_KNOWN {
+            assert_eq!(run(&program, 0x4000_0003, number, [0, 0]), EPERM);
+            assert_eq!(run(&program, ARCHITECTURE, number | X32_BIT, [0, 0]), EPERM);
+        }
+    }
+
+    #[test]
+    fn arguments_are_judged() {
+        let program = program();
+        let check = |name: &str, arguments: [u32; 2], expected: u32| {
+            assert_eq!(
+                run(&program, ARCHITECTURE, number(name), arguments),
+                expected,
+                "{name} {arguments:#x?}"
+            );
+        };
+        // What a C library passes to start a thread and to fork.
+        check("clone", [0x003d_0f00, 0], ALLOW);
+        check("clone", [0x0120_0011, 0], ALLOW);
+        for bit in (0..32).filter(|bit| NEW_NAMESPACES >> bit & 1 == 1) {
+            check("clone", [1 << bit | 17, 0], EPERM);
+            check("unshare", [1 << bit, 0], EPERM);
+        }
+        check("unshare", [NEW_TIME_NAMESPACE, 0], EPERM);
+        check("unshare", [0x400, 0], ALLOW);
+        for request in IOCTLS_REFUSED {
+            check("ioctl", [3, request], EPERM);
+        }
+        check("ioctl", [0, 0x5401], ALLOW);
+        check("personality", [0xffff_ffff, 0], ALLOW);
+        check("personality", [0x0100_0000, 0], EPERM);
+        check("socket", [2, 0], ALLOW);
+        for family in [38, 40, 31, 21] {
+            check("socket", [family, 0], EAFNOSUPPORT);
+        }
+    }
+}

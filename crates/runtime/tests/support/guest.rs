@@ -1,0 +1,325 @@
+//! A stand-in for the guest agent: PID 1 that does what its boot document says and writes down what happened.
+//!
+//! Compiled by the tests, statically, with nothing but the standard library. The document is one command per line;
+//! the answers go to `/out`, one line each, in order. Afterwards it reports, and then counts in `/count` for ever,
+//! from a number that exists only in its RAM.
+
+use std::fs;
+use std::io::{Read, Seek, Write};
+use std::net::TcpListener;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+unsafe extern "C" {
+    fn syscall(number: i64, ...) -> i64;
+    fn fork() -> i32;
+    fn _exit(status: i32) -> !;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn kill(pid: i32, signal: i32) -> i32;
+    fn dup2(from: i32, to: i32) -> i32;
+    fn prctl(option: i32, ...) -> i32;
+}
+
+const WNOHANG: i32 = 1;
+const SIGKILL: i32 = 9;
+
+fn main() {
+    let mut document = String::new();
+    std::io::stdin().read_to_string(&mut document).unwrap();
+    let mut out = String::new();
+    let mut report = r#"{"kind":"ready"}"#;
+    for line in document.lines() {
+        let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
+        match words[..] {
+            ["fail"] => report = r#"{"kind":"failed","step":"do as told","message":"was told to fail"}"#,
+            ["die"] => std::process::exit(3),
+            ["hang"] => loop {
+                std::thread::sleep(Duration::from_secs(1));
+            },
+            _ => {
+                out.push_str(&answer(&words).replace('\n', "\\n"));
+                out.push('\n');
+            }
+        }
+    }
+    if !out.is_empty() {
+        fs::write("/out", out).unwrap();
+    }
+    unsafe { dup2(0, 100) };
+    let null = fs::OpenOptions::new().read(true).open("/dev/null").unwrap();
+    unsafe { dup2(null.as_raw_fd(), 0) };
+    drop(null);
+    // By number: the socket cannot be opened by its name in /proc.
+    unsafe { syscall(SYS_WRITE, 100i64, report.as_ptr(), report.len()) };
+    unsafe { syscall(SYS_CLOSE, 100i64) };
+    count();
+}
+
+/// What a dump and a restore must not disturb: a number in RAM, and its trace on disk.
+fn count() -> ! {
+    let mut number: u64 = 0;
+    let start = std::hint::black_box(0xb0_44_0e_77u64);
+    loop {
+        number += 1;
+        let temporary = "/count.new";
+        fs::write(temporary, format!("{number} {start:x}")).unwrap();
+        fs::rename(temporary, "/count").unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn answer(words: &[&str]) -> String {
+    match words {
+        ["cat", path] => {
+            fs::read(path).map_or_else(show, |content| String::from_utf8_lossy(&content).into_owned())
+        }
+        ["ls", path] => match fs::read_dir(path) {
+            Ok(entries) => {
+                let mut names: Vec<_> =
+                    entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+                names.sort();
+                names.join(" ")
+            }
+            Err(error) => show(error),
+        },
+        ["stat", path] => fs::symlink_metadata(path)
+            .map_or_else(show, |m| format!("{}:{} {:o} rdev {:x}", m.uid(), m.gid(), m.mode(), m.rdev())),
+        ["write", path, text] => match fs::OpenOptions::new().write(true).open(path) {
+            Ok(mut file) => file.write_all(text.as_bytes()).map_or_else(show, |()| "ok".to_owned()),
+            Err(error) => show(error),
+        },
+        ["readlink", path] => fs::read_link(path).map_or_else(show, |target| target.display().to_string()),
+        ["mknod", path, mode, device] => {
+            let path = format!("{path}\0");
+            let mode = i64::from_str_radix(mode, 8).unwrap();
+            let device: i64 = device.parse().unwrap();
+            result_of(unsafe { syscall(SYS_MKNODAT, -100i64, path.as_ptr(), mode, device) })
+        }
+        ["remove", path] => fs::remove_file(path).map_or_else(show, |()| "ok".to_owned()),
+        ["rename", from, to] => fs::rename(from, to).map_or_else(show, |()| "ok".to_owned()),
+        ["read", path, bytes] => {
+            let mut buffer = vec![0; bytes.parse().unwrap()];
+            match fs::File::open(path).and_then(|mut file| file.read(&mut buffer)) {
+                Ok(read) => format!("{read}"),
+                Err(error) => show(error),
+            }
+        }
+        ["call", rest @ ..] => call(rest),
+        ["calls", most] => calls(most.parse().unwrap()),
+        ["trace-init"] => trace_init(),
+        ["eat", mib] => in_child(|| {
+            let mut pages = vec![0u8; mib.parse::<usize>().unwrap() << 20];
+            for at in (0..pages.len()).step_by(4096) {
+                pages[at] = 1;
+            }
+            std::hint::black_box(&pages);
+        }),
+        ["forks", most] => forks(most.parse().unwrap()),
+        ["int80"] => int80(),
+        ["hold", port] => hold(port.parse().unwrap()),
+        other => format!("no such command: {other:?}"),
+    }
+}
+
+fn show(error: std::io::Error) -> String {
+    format!("errno {}", error.raw_os_error().unwrap_or(-1))
+}
+
+fn result_of(value: i64) -> String {
+    if value < 0 { show(std::io::Error::last_os_error()) } else { format!("{value}") }
+}
+
+fn call(words: &[&str]) -> String {
+    let mut arguments = [0i64; 7];
+    for (slot, word) in arguments.iter_mut().zip(words) {
+        *slot = match word.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).unwrap() as i64,
+            None => word.parse().unwrap(),
+        };
+    }
+    let [number, a, b, c, d, e, f] = arguments;
+    result_of(unsafe { syscall(number, a, b, c, d, e, f) })
+}
+
+/// The errno of every system call with nonsense arguments, each tried in a process of its own: `number:errno`, where
+/// 0 is success or never returning.
+fn calls(most: i64) -> String {
+    let mut found = Vec::new();
+    for number in 0..=most {
+        let child = unsafe { fork() };
+        if child == 0 {
+            unsafe {
+                let value = syscall(number, -1i64, -1i64, -1i64, -1i64, -1i64, -1i64);
+                let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+                _exit(if value == -1 { errno.min(255) } else { 0 });
+            }
+        }
+        let mut status = 0;
+        let mut looks = 0;
+        loop {
+            if unsafe { waitpid(child, &mut status, WNOHANG) } == child {
+                break;
+            }
+            looks += 1;
+            if looks > 200 {
+                unsafe {
+                    kill(child, SIGKILL);
+                    waitpid(child, &mut status, 0);
+                }
+                status = 0;
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(if looks < 50 { 50 } else { 500 }));
+        }
+        let errno = if status & 0x7f == 0 { status >> 8 & 0xff } else { 0 };
+        found.push(format!("{number}:{errno}"));
+    }
+    found.join(" ")
+}
+
+/// Another process's attempt to attach to PID 1, once PID 1 has made itself undumpable.
+fn trace_init() -> String {
+    unsafe { prctl(4, 0i64, 0i64, 0i64, 0i64) };
+    in_child_status(|| {
+        // As another user inside, too: uid 0 inside must not be able to either.
+        let value = unsafe { syscall(SYS_PTRACE, 16i64, 1i64, 0i64, 0i64) };
+        if value == -1 { std::io::Error::last_os_error().raw_os_error().unwrap() } else { 0 }
+    })
+}
+
+fn in_child(work: impl FnOnce()) -> String {
+    in_child_status(|| {
+        work();
+        0
+    })
+}
+
+fn in_child_status(work: impl FnOnce() -> i32) -> String {
+    let child = unsafe { fork() };
+    if child == 0 {
+        let status = work();
+        unsafe { _exit(status) }
+    }
+    if child < 0 {
+        return show(std::io::Error::last_os_error());
+    }
+    let mut status = 0;
+    unsafe { waitpid(child, &mut status, 0) };
+    if status & 0x7f == 0 { format!("exit {}", status >> 8) } else { format!("signal {}", status & 0x7f) }
+}
+
+/// Holds one of each thing that a dump must take along, and answers on a port whether all are still as they were.
+fn hold(port: u16) -> String {
+    let mut deleted =
+        fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open("/deleted").unwrap();
+    deleted.write_all(b"still here").unwrap();
+    fs::remove_file("/deleted").unwrap();
+    fs::write("/dev/shm/shared", "in shared memory").unwrap();
+    let _ = fs::remove_file("/run/held.sock");
+    let unix = UnixListener::bind("/run/held.sock").unwrap();
+    let terminal = fs::OpenOptions::new().read(true).write(true).open("/dev/ptmx").unwrap();
+    // TIOCSPTLCK, then TIOCGPTPEER: the other side, by descriptor.
+    let unlock = 0i32;
+    unsafe { syscall(SYS_IOCTL, terminal.as_raw_fd() as i64, 0x4004_5431i64, &unlock) };
+    let peer = unsafe { syscall(SYS_IOCTL, terminal.as_raw_fd() as i64, 0x5441i64, 0x102i64) };
+    if peer < 0 {
+        return show(std::io::Error::last_os_error());
+    }
+    let mut peer = unsafe { fs::File::from_raw_fd(peer as i32) };
+    let child = unsafe { fork() };
+    if child == 0 {
+        // The boot socket leads out of the machine: whoever keeps it cannot be dumped.
+        let null = fs::File::open("/dev/null").unwrap();
+        unsafe { dup2(null.as_raw_fd(), 0) };
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+    let secret = std::hint::black_box(vec![0x5au8; 4 << 20]);
+    let listener = TcpListener::bind(("0.0.0.0", port)).unwrap();
+    std::thread::spawn(move || {
+        let mut terminal = terminal;
+        for connection in listener.incoming() {
+            let mut text = String::new();
+            deleted.rewind().unwrap();
+            deleted.read_to_string(&mut text).unwrap();
+            let mut held = vec![text];
+            held.push(fs::read_to_string("/dev/shm/shared").unwrap());
+            peer.write_all(b"line").unwrap();
+            let mut bytes = [0; 4];
+            terminal.read_exact(&mut bytes).unwrap();
+            held.push(format!("terminal {}", String::from_utf8_lossy(&bytes)));
+            let client = UnixStream::connect("/run/held.sock").unwrap();
+            drop((client, unix.accept().unwrap()));
+            held.push("socket".to_owned());
+            held.push(format!("child {}", unsafe { kill(child, 0) }));
+            held.push(format!("ram {}", secret.iter().all(|byte| *byte == 0x5a)));
+            let _ = connection.unwrap().write_all(held.join(", ").as_bytes());
+        }
+    });
+    "ok".to_owned()
+}
+
+/// How many children can be had at once, and what stops the next.
+fn forks(most: usize) -> String {
+    let mut children = Vec::new();
+    let mut stopped = "nothing".to_owned();
+    for _ in 0..most {
+        match unsafe { fork() } {
+            0 => loop {
+                std::thread::sleep(Duration::from_secs(1));
+            },
+            -1 => {
+                stopped = show(std::io::Error::last_os_error());
+                break;
+            }
+            child => children.push(child),
+        }
+    }
+    for child in &children {
+        let mut status = 0;
+        unsafe {
+            kill(*child, SIGKILL);
+            waitpid(*child, &mut status, 0);
+        }
+    }
+    format!("{} {stopped}", children.len())
+}
+
+#[cfg(target_arch = "x86_64")]
+const SYS_WRITE: i64 = 1;
+#[cfg(target_arch = "x86_64")]
+const SYS_CLOSE: i64 = 3;
+#[cfg(target_arch = "x86_64")]
+const SYS_PTRACE: i64 = 101;
+#[cfg(target_arch = "x86_64")]
+const SYS_MKNODAT: i64 = 259;
+#[cfg(target_arch = "x86_64")]
+const SYS_IOCTL: i64 = 16;
+#[cfg(target_arch = "aarch64")]
+const SYS_WRITE: i64 = 64;
+#[cfg(target_arch = "aarch64")]
+const SYS_CLOSE: i64 = 57;
+#[cfg(target_arch = "aarch64")]
+const SYS_PTRACE: i64 = 117;
+#[cfg(target_arch = "aarch64")]
+const SYS_MKNODAT: i64 = 33;
+#[cfg(target_arch = "aarch64")]
+const SYS_IOCTL: i64 = 29;
+
+/// `getpid` by the 32-bit door.
+#[cfg(target_arch = "x86_64")]
+fn int80() -> String {
+    in_child_status(|| {
+        let value: i64;
+        unsafe { std::arch::asm!("int 0x80", inlateout("rax") 20i64 => value, options(nostack)) };
+        (-(value as i32)).clamp(0, 255)
+    })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn int80() -> String {
+    "exit 1".to_owned()
+}

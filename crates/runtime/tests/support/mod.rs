@@ -1,0 +1,216 @@
+//! What the tests of the container driver share: a root, namespaces, a stand-in agent, a driver of their own.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use burrow_model::{Limits, SandboxId};
+use burrow_network::Attachment;
+use burrow_network::linux::{UID_BASE, UID_COUNT};
+use burrow_runtime::container::{ContainerRuntime, Options};
+use burrow_runtime::{BootOptions, Machine, Runtime as _, RuntimeError};
+
+pub(crate) const LIMITS: Limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 64, disk_mib: 64 };
+
+/// A driver with cgroups of its own, and a directory for roots. Dropping it ends all it started.
+pub(crate) struct Host {
+    pub(crate) runtime: Arc<ContainerRuntime>,
+    pub(crate) directory: tempfile::TempDir,
+    parent: String,
+}
+
+/// A root directory with an attachment, ready to boot.
+pub(crate) struct Plot {
+    pub(crate) id: SandboxId,
+    pub(crate) root: PathBuf,
+}
+
+impl Host {
+    pub(crate) fn new() -> Self {
+        Self::with(guest(), None)
+    }
+
+    pub(crate) fn with(guest: &Path, criu: Option<PathBuf>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let parent = format!("burrow-test-{}", &SandboxId::generate().as_str()[3..13]);
+        let runtime = open(&parent, directory.path(), guest, criu);
+        Self { runtime, directory, parent }
+    }
+
+    /// Another driver for the same sandboxes, as a daemon that starts again has.
+    pub(crate) fn reopen(&self) -> Arc<ContainerRuntime> {
+        open(&self.parent, self.directory.path(), guest(), None)
+    }
+
+    /// The name of a sandbox's cgroup, beneath the mount point of any tree.
+    pub(crate) fn group(&self, id: &SandboxId) -> String {
+        format!("{}/{id}", self.parent)
+    }
+
+    pub(crate) fn parent(&self) -> &str {
+        &self.parent
+    }
+
+    pub(crate) fn plot(&self) -> Plot {
+        let id = SandboxId::generate();
+        let root = self.directory.path().join(id.as_str());
+        fs::create_dir(&root).unwrap();
+        std::os::unix::fs::chown(&root, Some(UID_BASE), Some(UID_BASE)).unwrap();
+        Plot { id, root }
+    }
+
+    pub(crate) async fn boot(&self, plot: &Plot, commands: &[&str]) -> Result<Machine, RuntimeError> {
+        self.runtime.boot(&plot.id, options(plot, LIMITS, commands)).await
+    }
+
+    /// Boots a machine, has it do the commands, and takes it down: the answers.
+    pub(crate) async fn run(&self, plot: &Plot, commands: &[&str]) -> Vec<String> {
+        self.boot(plot, commands).await.unwrap();
+        let answers = plot.answers();
+        self.runtime.destroy(&plot.id).await.unwrap();
+        assert_eq!(answers.len(), commands.len(), "{answers:#?}");
+        answers
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let groups = |tree: &Path| {
+            let entries = fs::read_dir(tree.join(&self.parent)).into_iter().flatten().flatten();
+            entries.filter(|entry| entry.path().is_dir()).collect::<Vec<_>>()
+        };
+        for entry in groups(&unified()) {
+            fs::write(entry.path().join("cgroup.kill"), "1").unwrap();
+        }
+        for tree in trees() {
+            let parent = tree.join(&self.parent);
+            for entry in groups(&tree) {
+                poll("a cgroup to empty", || fs::remove_dir(entry.path()).is_ok() || !entry.path().exists());
+            }
+            if parent.exists() {
+                fs::remove_dir(parent).unwrap();
+            }
+        }
+    }
+}
+
+impl Plot {
+    pub(crate) fn answers(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.root.join("out")).unwrap();
+        text.lines().map(|line| line.replace("\\n", "\n")).collect()
+    }
+
+    /// What the stand-in counts, and the mark it keeps in its RAM.
+    pub(crate) fn count(&self) -> Option<(u64, String)> {
+        let text = fs::read_to_string(self.root.join("count")).ok()?;
+        let (number, mark) = text.split_once(' ')?;
+        Some((number.parse().ok()?, mark.to_owned()))
+    }
+}
+
+fn open(parent: &str, directory: &Path, guest: &Path, criu: Option<PathBuf>) -> Arc<ContainerRuntime> {
+    ContainerRuntime::open(Options {
+        launcher: vec![env!("CARGO_BIN_EXE_burrow-launcher").into()],
+        guest_binary: guest.to_owned(),
+        cgroup_parent: parent.to_owned(),
+        run_dir: directory.join("run"),
+        criu,
+    })
+    .unwrap()
+}
+
+pub(crate) fn options(plot: &Plot, limits: Limits, commands: &[&str]) -> BootOptions {
+    BootOptions {
+        root: plot.root.clone(),
+        attachment: attachment(),
+        hostname: "test-box".to_owned(),
+        limits,
+        boot_document: commands.join("\n").into_bytes(),
+    }
+}
+
+/// A user namespace mapped as the network driver maps it, with a network namespace that belongs to it.
+pub(crate) fn attachment() -> Attachment {
+    let mut child = Command::new("unshare")
+        .args(["--user", "--net", "sh", "-c", "echo there; read end"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let file = |name: &str| format!("/proc/{}/{name}", child.id());
+    for map in ["uid_map", "gid_map"] {
+        fs::write(file(map), format!("0 {UID_BASE} {UID_COUNT}")).unwrap();
+    }
+    let open = |name: &str| OwnedFd::from(File::open(file(name)).unwrap());
+    let (user, net) = (open("ns/user"), open("ns/net"));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    Attachment::Namespaces { user, net }
+}
+
+/// Mount points of all cgroup trees of this host.
+pub(crate) fn trees() -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let point = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        matches!(words[2], "cgroup" | "cgroup2").then(|| PathBuf::from(words[1]))
+    };
+    mounts.lines().filter_map(point).collect()
+}
+
+/// The mount point of the v2 tree.
+pub(crate) fn unified() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).unwrap();
+    PathBuf::from(line.split(' ').nth(1).unwrap())
+}
+
+/// Looks until `done`, for as long as a loaded machine may need.
+#[track_caller]
+pub(crate) fn poll(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..20_000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("waited in vain for {what}");
+}
+
+/// The stand-in agent, compiled at first use.
+pub(crate) fn guest() -> &'static Path {
+    static GUEST: OnceLock<PathBuf> = OnceLock::new();
+    GUEST.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/guest.rs");
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let binary = directory.join("stand-in-guest");
+        let newer = |a: &Path, b: &Path| {
+            Some(fs::metadata(a).ok()?.modified().ok()? > fs::metadata(b).ok()?.modified().ok()?)
+        };
+        if newer(&binary, &source) == Some(true) {
+            return binary;
+        }
+        // Beside it and then renamed: several test programs may do this at once.
+        let fresh = directory.join(format!("stand-in-guest.{}", std::process::id()));
+        let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let status = Command::new("rustc")
+            .args(["--edition", "2024", "-O", "-C", "target-feature=+crt-static", "-C", "panic=abort"])
+            .args(["--target", &target, "-o"])
+            .arg(&fresh)
+            .arg(&source)
+            .status()
+            .expect("`rustc` is on the path, as it built this test");
+        assert!(status.success(), "the stand-in agent does not compile");
+        fs::rename(&fresh, &binary).unwrap();
+        binary
+    })
+}
