@@ -1,1 +1,396 @@
-//! btrfs: subvolumes, snapshots, simple quotas.
+//! Volumes on btrfs: every volume is a subvolume, every copy a snapshot.
+//!
+//! ```text
+//!   <pool>/images/<image>/rootfs       read-only, final
+//!   <pool>/staged/<image>/rootfs       being filled
+//!   <pool>/sandboxes/<sandbox>/rootfs  writable, limited by a quota group
+//!   <pool>/transfer/                   on the way out or in
+//! ```
+//!
+//! An image is sealed by taking a read-only snapshot of what was staged: it appears whole, data and all, in one
+//! committed transaction. A sandbox appears in one transaction with its quota. A create needs no further sync: the
+//! snapshot call returns after its commit.
+//!
+//! Names in these directories that are not ids are not ours, and are ignored.
+
+mod housekeeper;
+mod ioctl;
+mod pool;
+mod probe;
+mod quota;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use burrow_model::{ImageId, SandboxId};
+
+use crate::{Chunks, Inventory, Space, VolumeError, VolumeId, Volumes, step};
+use housekeeper::Housekeeper;
+use ioctl::Access;
+use pool::Pool;
+use quota::Quotas;
+
+pub use pool::{Options, POOL_BYTES_MIN, PoolSource};
+pub use probe::{Finding, Problem, probe};
+pub use quota::QuotaSupport;
+
+/// Room every create and every staged image finds, or is refused: a pool that is full to the last block cannot even
+/// delete, since deleting writes too.
+const RESERVE_BYTES: u64 = 64 << 20;
+
+/// Subvolumes that may be nested in one volume before its removal gives up.
+const NESTED_MAX: usize = 100_000;
+
+/// The btrfs driver.
+#[derive(Debug)]
+pub struct BtrfsVolumes {
+    inner: Arc<Inner>,
+    housekeeper: OnceLock<Housekeeper>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pool: Pool,
+    quotas: Quotas,
+    images: Folder,
+    staged: Folder,
+    sandboxes: Folder,
+    transfer: Folder,
+}
+
+/// One of the directories, held open: names are resolved in it and nowhere else.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    directory: File,
+}
+
+impl BtrfsVolumes {
+    /// Opens the pool, making and mounting it first where that is needed. Blocks (a new pool takes a second).
+    pub fn open(options: Options) -> Result<Arc<Self>, VolumeError> {
+        let pool = Pool::open(&options)?;
+        let quotas = Quotas::open(&pool.directory).map_err(step("open the quotas of", &pool.root))?;
+        if let QuotaSupport::Unavailable { reason } = quotas.support() {
+            tracing::warn!(pool = %pool.root.display(), reason, "disk limits of sandboxes are not enforced");
+        }
+        let inner = Arc::new(Inner {
+            images: Folder::open(&pool.root, "images")?,
+            staged: Folder::open(&pool.root, "staged")?,
+            sandboxes: Folder::open(&pool.root, "sandboxes")?,
+            transfer: Folder::open(&pool.root, "transfer")?,
+            pool,
+            quotas,
+        });
+        let live = inner.sandboxes.ids::<SandboxId>()?;
+        inner.quotas.retire_all_but(&live).map_err(step("list the quotas of", &inner.pool.root))?;
+        transfer::sweep(&inner)?;
+        let housekeeper = OnceLock::from(Housekeeper::start(&inner)?);
+        Ok(Arc::new(Self { inner, housekeeper }))
+    }
+
+    /// Whether `disk_bytes` is a limit here, or only a wish.
+    pub fn quota_support(&self) -> &QuotaSupport {
+        self.inner.quotas.support()
+    }
+
+    /// The pool's root directory.
+    pub fn root(&self) -> &Path {
+        &self.inner.pool.root
+    }
+
+    /// Makes a loop-backed pool at least `size_bytes` large. Of a directory: nothing to do.
+    pub async fn grow(&self, size_bytes: u64) -> Result<(), VolumeError> {
+        self.blocking(move |inner| inner.pool.grow(size_bytes)).await
+    }
+
+    /// Ends the housekeeping and unmounts a loop-backed pool. For uninstalling and tests: a daemon that only exits
+    /// leaves the pool mounted, since sandboxes outlive it. Nothing of the pool can be used afterwards.
+    pub fn unmount(&self) -> Result<(), VolumeError> {
+        if let Some(housekeeper) = self.housekeeper.get() {
+            housekeeper.stop();
+        }
+        self.inner.pool.unmount()
+    }
+
+    /// Runs file system work off the async threads.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        let inner = Arc::clone(&self.inner);
+        match tokio::task::spawn_blocking(move || work(&inner)).await {
+            Ok(result) => result,
+            // The work only ends without a result by a panic, which goes on in the caller.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}
+
+#[async_trait]
+impl Volumes for BtrfsVolumes {
+    async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.stage_image(&id)).await
+    }
+
+    async fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.seal_image(&id)).await
+    }
+
+    async fn remove_image(&self, id: &ImageId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            inner.remove(&inner.staged, id.as_str())?;
+            inner.remove(&inner.images, id.as_str())
+        })
+        .await
+    }
+
+    async fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, VolumeError> {
+        let (id, image) = (id.clone(), image.clone());
+        self.blocking(move |inner| inner.create(&id, &image, disk_bytes)).await
+    }
+
+    async fn locate(&self, id: &SandboxId) -> Result<PathBuf, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.locate(&id)).await
+    }
+
+    async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            let rootfs = inner.locate(&id)?;
+            inner
+                .quotas
+                .limit(&inner.pool.directory, &id, disk_bytes)
+                .map_err(step("limit the volume", &rootfs))
+        })
+        .await
+    }
+
+    async fn used(&self, id: &SandboxId) -> Result<u64, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            let rootfs = inner.locate(&id)?;
+            match inner.quotas.support() {
+                QuotaSupport::Enforced => {
+                    inner.quotas.used(&inner.pool.directory, &id).map_err(step("read the usage of", &rootfs))
+                }
+                QuotaSupport::Unavailable { reason } => Err(VolumeError::NoQuotas { reason: reason.clone() }),
+            }
+        })
+        .await
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            inner.remove(&inner.sandboxes, id.as_str())?;
+            inner.quotas.retire(&id);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn inventory(&self) -> Result<Inventory, VolumeError> {
+        self.blocking(|inner| {
+            Ok(Inventory {
+                sandboxes: inner.sandboxes.ids()?,
+                images: inner.images.ids()?,
+                staged: inner.staged.ids()?,
+            })
+        })
+        .await
+    }
+
+    async fn space(&self) -> Result<Space, VolumeError> {
+        self.blocking(|inner| inner.pool.space()).await
+    }
+
+    async fn send(&self, volume: &VolumeId) -> Result<Chunks, VolumeError> {
+        let (shared, volume) = (Arc::clone(&self.inner), volume.clone());
+        self.blocking(move |_| transfer::send(&shared, &volume)).await
+    }
+
+    async fn receive(&self, volume: &VolumeId, disk_bytes: u64, chunks: Chunks) -> Result<(), VolumeError> {
+        let volume = volume.clone();
+        self.blocking(move |inner| transfer::receive(inner, &volume, disk_bytes, chunks)).await
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn stage_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
+        self.check_room()?;
+        self.remove(&self.staged, id.as_str())?;
+        let path = self.staged.path.join(id.as_str());
+        ioctl::create_subvolume(&self.staged.directory, id.as_str())
+            .map_err(self.failed("stage the image", &path))?;
+        let rootfs = path.join("rootfs");
+        DirBuilder::new().mode(0o755).create(&rootfs).map_err(self.failed("make the directory", &rootfs))?;
+        Ok(rootfs)
+    }
+
+    fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {
+        if !self.images.holds(id.as_str()) {
+            let path = self.staged.path.join(id.as_str());
+            let staged = match File::open(&path) {
+                Ok(staged) => staged,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(VolumeError::ImageNotFound { image: id.clone() });
+                }
+                Err(error) => return Err(step("open the staged image", &path)(error)),
+            };
+            ioctl::snapshot(&self.images.directory, id.as_str(), &staged, Access::ReadOnly, None)
+                .map_err(self.failed("seal the image", &path))?;
+        }
+        self.remove(&self.staged, id.as_str())
+    }
+
+    fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, VolumeError> {
+        let path = self.sandboxes.path.join(id.as_str());
+        if self.sandboxes.holds(id.as_str()) {
+            return Ok(path.join("rootfs"));
+        }
+        self.check_room()?;
+        let source = match File::open(self.images.path.join(image.as_str())) {
+            Ok(source) => source,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(VolumeError::ImageNotFound { image: image.clone() });
+            }
+            Err(error) => return Err(step("open the image", &self.images.path.join(image.as_str()))(error)),
+        };
+        let made = self.quotas.with_group(&self.pool.directory, id, disk_bytes, |group| {
+            ioctl::snapshot(&self.sandboxes.directory, id.as_str(), &source, Access::Writable, group)
+        });
+        match made {
+            Ok(()) => {}
+            // Somebody else made it between our look and our call: they made the same.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                self.quotas.retire(id);
+                return Err(self.failed("make the volume", &path)(error));
+            }
+        }
+        Ok(path.join("rootfs"))
+    }
+
+    fn locate(&self, id: &SandboxId) -> Result<PathBuf, VolumeError> {
+        if self.sandboxes.holds(id.as_str()) {
+            Ok(self.sandboxes.path.join(id.as_str()).join("rootfs"))
+        } else {
+            Err(VolumeError::NotFound { id: id.clone() })
+        }
+    }
+
+    /// Removes a subvolume and those nested in it. Not there: nothing to do. Does not wait for a commit, which would
+    /// take several times as long: see [`Volumes::destroy`].
+    fn remove(&self, folder: &Folder, name: &str) -> Result<(), VolumeError> {
+        let path = folder.path.join(name);
+        match ioctl::destroy_subvolume(&folder.directory, name) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                self.remove_nested(&path)?;
+                ioctl::destroy_subvolume(&folder.directory, name).map_err(step("remove the volume", &path))
+            }
+            Err(error) => Err(step("remove the volume", &path)(error)),
+        }
+    }
+
+    /// Removes what is nested in a subvolume, the deepest first, by id: no path inside is walked.
+    fn remove_nested(&self, path: &Path) -> Result<(), VolumeError> {
+        let failed = || step("remove what is nested in the volume", path);
+        let pool = &self.pool.directory;
+        let top = File::open(path).and_then(ioctl::subvolume_id).map_err(failed())?;
+        let mut found = vec![top];
+        let mut looked_at = 0;
+        while looked_at < found.len() {
+            let mut first = 0;
+            loop {
+                let children =
+                    ioctl::search(pool, ioctl::ROOT_TREE, found[looked_at], ioctl::ROOT_REF_KEY, first)
+                        .map_err(failed())?;
+                let Some(last) = children.last() else { break };
+                first = last + 1;
+                found.extend(children);
+                if found.len() > NESTED_MAX {
+                    return Err(failed()(io::ErrorKind::QuotaExceeded.into()));
+                }
+            }
+            looked_at += 1;
+        }
+        for id in found.into_iter().skip(1).rev() {
+            ioctl::destroy_subvolume_by_id(pool, id).map_err(failed())?;
+        }
+        Ok(())
+    }
+
+    fn check_room(&self) -> Result<(), VolumeError> {
+        let free_bytes = self.pool.space()?.free_bytes;
+        if free_bytes < RESERVE_BYTES {
+            return Err(VolumeError::Full { needed_bytes: RESERVE_BYTES, free_bytes });
+        }
+        Ok(())
+    }
+
+    /// An error of a step, or that the pool is full if that is why.
+    fn failed(&self, what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
+        let otherwise = step(what, path);
+        move |error| {
+            if error.kind() != io::ErrorKind::StorageFull {
+                return otherwise(error);
+            }
+            let free_bytes = self.pool.space().map_or(0, |space| space.free_bytes);
+            VolumeError::Full { needed_bytes: RESERVE_BYTES, free_bytes }
+        }
+    }
+}
+
+// === impl Folder ===
+
+impl Folder {
+    fn open(root: &Path, name: &str) -> Result<Self, VolumeError> {
+        let path = root.join(name);
+        // Closed to others, also where the pool is a directory of a file system that everybody may walk.
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(step("make the directory", &path)(error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let directory = File::open(&path).map_err(step("open the directory", &path))?;
+        Ok(Self { path, directory })
+    }
+
+    /// Whether a subvolume of that name is here.
+    fn holds(&self, name: &str) -> bool {
+        let found = fs::symlink_metadata(self.path.join(name));
+        found.is_ok_and(|found| found.is_dir() && found.ino() == ioctl::FIRST_FREE_OBJECT_ID)
+    }
+
+    /// The subvolumes here whose names are ids, in order.
+    fn ids<T: FromStr + Ord>(&self) -> Result<Vec<T>, VolumeError> {
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(step("list", &self.path))? {
+            let name = entry.map_err(step("list", &self.path))?.file_name();
+            if let Some((name, id)) = name.to_str().and_then(|name| Some((name, name.parse().ok()?)))
+                && self.holds(name)
+            {
+                ids.push(id);
+            }
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+}

@@ -1,0 +1,78 @@
+//! The pool's background work: it grows a pool that fills, and removes quota groups nobody uses any more.
+//!
+//! One thread per open pool, on its own since growing takes seconds. It ends when the pool is closed.
+
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::Inner;
+use super::pool::GROWTH;
+use crate::{VolumeError, step};
+
+/// How often the pool is looked at. At 500 MB/s a pool of 20 GiB with a fifth left takes 8 s to fill.
+const PACE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Housekeeper {
+    /// Dropping the sender ends the thread.
+    running: Mutex<Option<(SyncSender<()>, JoinHandle<()>)>>,
+}
+
+impl Housekeeper {
+    pub(super) fn start(inner: &Arc<Inner>) -> Result<Self, VolumeError> {
+        let (sender, receiver) = mpsc::sync_channel(0);
+        let weak = Arc::downgrade(inner);
+        let thread = std::thread::Builder::new()
+            .name("burrow-pool".into())
+            .spawn(
+                move || {
+                    while receiver.recv_timeout(PACE) == Err(RecvTimeoutError::Timeout) && round(&weak) {}
+                },
+            )
+            .map_err(step("start the housekeeper of", &inner.pool.root))?;
+        Ok(Self { running: Mutex::new(Some((sender, thread))) })
+    }
+
+    /// Ends the thread, and waits for it.
+    pub(super) fn stop(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((sender, thread)) = running {
+            drop(sender);
+            if thread.join().is_err() {
+                tracing::error!("the pool's housekeeper ended by a panic");
+            }
+        }
+    }
+}
+
+impl Drop for Housekeeper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// One look at the pool; `false` when it is gone.
+fn round(pool: &Weak<Inner>) -> bool {
+    let Some(inner) = pool.upgrade() else { return false };
+    inner.quotas.sweep(&inner.pool.directory);
+    if let Err(error) = inner.grow_if_filling() {
+        tracing::warn!(error = &error as &dyn std::error::Error, "could not grow the pool");
+    }
+    true
+}
+
+impl Inner {
+    /// Grows a loop-backed pool that has little room left, as far as the host's disk has room to back it.
+    pub(super) fn grow_if_filling(&self) -> Result<(), VolumeError> {
+        let Some(size_bytes) = self.pool.larger_size(&GROWTH)? else { return Ok(()) };
+        tracing::info!(pool = %self.pool.root.display(), size_bytes, "growing the pool");
+        match self.pool.grow(size_bytes) {
+            // The file system refuses while it is balancing or resizing already: the next round asks again.
+            Err(VolumeError::Step { source, .. }) if source.kind() == io::ErrorKind::ResourceBusy => Ok(()),
+            result => result,
+        }
+    }
+}

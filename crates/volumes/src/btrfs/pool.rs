@@ -1,0 +1,301 @@
+//! Finds or makes the file system the volumes live in.
+//!
+//! A pool is an existing directory on btrfs, or a sparse file that this module makes, formats, attaches to a loop
+//! device and mounts. The file is formatted under another name and renamed when it is whole, so that a crash midway
+//! cannot leave a half-made pool. The mount outlives the daemon, as its sandboxes do: opening again finds it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use super::ioctl;
+use crate::command::{command, run};
+use crate::{Space, VolumeError, step};
+
+/// `statfs` type of btrfs.
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+
+/// `discard` gives deleted space back to the host's disk; asynchronous, since sandboxes must not wait for that.
+/// `commit`: what a sandbox at its limit has removed counts as removed with the next commit, by default every 30 s.
+const MOUNT_OPTIONS: &std::ffi::CStr = c"discard=async,commit=5";
+
+/// Tries to get a loop device: between asking for a free one and taking it, another program may take it.
+const LOOP_TRIES_MAX: u32 = 32;
+
+/// The smallest pool `mkfs.btrfs` and a few images fit in.
+pub const POOL_BYTES_MIN: u64 = 256 << 20;
+
+/// The largest size a pool starts with.
+const FIRST_BYTES_MAX: u64 = 16 << 30;
+
+/// Where the pool is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolSource {
+    /// An existing directory on btrfs. Nothing is mounted.
+    Directory(PathBuf),
+    /// A sparse file, made when it does not exist. It starts smaller and grows as it fills, up to `size_bytes`.
+    LoopFile { file: PathBuf, size_bytes: u64 },
+}
+
+/// What to open.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub pool: PoolSource,
+    /// Where the loop file is mounted; of no meaning for a directory.
+    pub mount: PathBuf,
+}
+
+/// An open pool: its root directory, and its file if it is one.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) root: PathBuf,
+    pub(super) directory: File,
+    pub(super) file: Option<PathBuf>,
+    /// How large the file may grow.
+    size_bytes_max: u64,
+}
+
+impl Pool {
+    pub(super) fn open(options: &Options) -> Result<Self, VolumeError> {
+        let (root, file, size_bytes_max) = match &options.pool {
+            PoolSource::Directory(directory) => (directory.clone(), None, 0),
+            PoolSource::LoopFile { file, size_bytes } => {
+                open_loop_file(file, *size_bytes, &options.mount)?;
+                (options.mount.clone(), Some(file.clone()), *size_bytes)
+            }
+        };
+        let directory = File::open(&root).map_err(step("open the pool", &root))?;
+        let kind =
+            rustix::fs::fstatfs(&directory).map_err(|error| step("look at the pool", &root)(error.into()))?;
+        if kind.f_type as u64 != BTRFS_MAGIC {
+            return Err(VolumeError::NotBtrfs { filesystem: filesystem_name(&root), pool: root });
+        }
+        Ok(Self { root, directory, file, size_bytes_max })
+    }
+
+    /// Makes the file `size_bytes` long, and lets the file system use all of it. Slow (seconds on a busy pool).
+    pub(super) fn grow(&self, size_bytes: u64) -> Result<(), VolumeError> {
+        let Some(path) = &self.file else { return Ok(()) };
+        let file = OpenOptions::new().write(true).open(path).map_err(step("open the pool's file", path))?;
+        let size = file.metadata().map_err(step("look at the pool's file", path))?.len();
+        if size < size_bytes {
+            file.set_len(size_bytes).map_err(step("grow the pool's file", path))?;
+            file.sync_all().map_err(step("grow the pool's file", path))?;
+        }
+        // Also when the file has the size already: an earlier try may have ended between these steps.
+        let Some(device) = mounted_from(&self.root)? else { return Ok(()) };
+        let device_file = File::open(&device).map_err(step("open the loop device", &device))?;
+        ioctl::refresh_loop_capacity(device_file).map_err(step("grow the loop device", &device))?;
+        ioctl::resize_to_device(&self.directory).map_err(step("grow the file system", &self.root))
+    }
+
+    /// Unmounts a loop-backed pool; its loop device goes with the last mount.
+    pub(super) fn unmount(&self) -> Result<(), VolumeError> {
+        if self.file.is_none() || mounted_from(&self.root)?.is_none() {
+            return Ok(());
+        }
+        rustix::mount::unmount(&self.root, UnmountFlags::DETACH)
+            .map_err(|error| step("unmount the pool", &self.root)(error.into()))
+    }
+}
+
+/// Makes the file and the mount, whichever is missing.
+fn open_loop_file(file: &Path, size_bytes: u64, mount: &Path) -> Result<(), VolumeError> {
+    if let Some(device) = mounted_from(mount)? {
+        return check_backing_file(&device, file, mount);
+    }
+    if !file.exists() {
+        format(file, first_size(size_bytes))?;
+    }
+    // Only root may pass: files inside that are setuid, or belong to a uid of this host, must be out of reach.
+    DirBuilder::new().recursive(true).mode(0o700).create(mount).map_err(step("make the directory", mount))?;
+    let device = attach(file)?;
+    rustix::mount::mount(&device.path, mount, "btrfs", MountFlags::NOATIME, MOUNT_OPTIONS)
+        .map_err(|error| step("mount the pool", mount)(error.into()))?;
+    fs::set_permissions(mount, Permissions::from_mode(0o700)).map_err(step("close the pool to others", mount))
+}
+
+/// The size of a new pool that may grow to `size_bytes`. Not that at once: a file system larger than the disk below
+/// it stops in the middle of a write when that disk is full, and growing asks first whether it has room.
+fn first_size(size_bytes: u64) -> u64 {
+    (size_bytes / 4).clamp(POOL_BYTES_MIN, FIRST_BYTES_MAX)
+}
+
+/// Makes a sparse, formatted file that appears under its name when it is whole.
+fn format(file: &Path, size_bytes: u64) -> Result<(), VolumeError> {
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(step("make the directory", folder))?;
+    let unfinished = file.with_extension("unfinished");
+    let handle = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&unfinished)
+        .map_err(step("make the pool's file", &unfinished))?;
+    handle.set_len(size_bytes).map_err(step("make the pool's file", &unfinished))?;
+    // Metadata once, not twice: both copies would lie on the same disk, and every commit would write both.
+    run(command("mkfs.btrfs")
+        .args(["--quiet", "--label", "burrow", "--metadata", "single"])
+        .arg(&unfinished))?;
+    handle.sync_all().map_err(step("save the pool's file", &unfinished))?;
+    fs::rename(&unfinished, file).map_err(step("rename the pool's file", &unfinished))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(step("save the directory", folder))
+}
+
+/// A loop device kept alive until it is mounted.
+struct Attached {
+    path: PathBuf,
+    _device: File,
+}
+
+fn attach(file: &Path) -> Result<Attached, VolumeError> {
+    let backing =
+        OpenOptions::new().read(true).write(true).open(file).map_err(step("open the pool's file", file))?;
+    let control = Path::new("/dev/loop-control");
+    let control_file = File::open(control).map_err(step("open the loop devices", control))?;
+    for _ in 0..LOOP_TRIES_MAX {
+        let number =
+            ioctl::free_loop_device(&control_file).map_err(step("find a free loop device", control))?;
+        let path = PathBuf::from(format!("/dev/loop{number}"));
+        let device = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(step("open the loop device", &path))?;
+        match ioctl::configure_loop(&device, &backing) {
+            Ok(()) => return Ok(Attached { path, _device: device }),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+            Err(error) => return Err(step("attach the pool's file", file)(error)),
+        }
+    }
+    Err(step("attach the pool's file", file)(io::ErrorKind::ResourceBusy.into()))
+}
+
+/// The device of the last mount on exactly `mount`, if there is one.
+pub(super) fn mounted_from(mount: &Path) -> Result<Option<PathBuf>, VolumeError> {
+    let table = Path::new("/proc/self/mountinfo");
+    let text = fs::read_to_string(table).map_err(step("read", table))?;
+    // `36 35 7:0 / /mnt rw,noatime - btrfs /dev/loop0 rw`: the fifth field is the place, the source comes after ` - `.
+    let mount = fs::canonicalize(mount).unwrap_or_else(|_| mount.to_owned());
+    let wanted = escaped(&mount.to_string_lossy());
+    let line = text.lines().rfind(|line| line.split(' ').nth(4) == Some(&wanted));
+    Ok(line.and_then(|line| line.split_once(" - ")?.1.split(' ').nth(1)).map(PathBuf::from))
+}
+
+/// A path as the mount table shows it.
+fn escaped(path: &str) -> String {
+    path.replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011").replace('\n', "\\012")
+}
+
+/// Refuses a mount that is of something else than our file.
+fn check_backing_file(device: &Path, file: &Path, mount: &Path) -> Result<(), VolumeError> {
+    let name = device.file_name().unwrap_or_default();
+    let shown = Path::new("/sys/block").join(name).join("loop/backing_file");
+    let backing = fs::read_to_string(&shown).unwrap_or_default();
+    let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    if Path::new(backing.trim_end_matches('\n')) == file {
+        return Ok(());
+    }
+    Err(VolumeError::MountTaken { mount: mount.to_owned(), device: device.to_owned() })
+}
+
+/// The file system a path is on, by name, for messages.
+fn filesystem_name(path: &Path) -> String {
+    let Ok(text) = fs::read_to_string("/proc/self/mountinfo") else { return "an unknown file system".into() };
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let best = text
+        .lines()
+        .filter_map(|line| Some((line.split(' ').nth(4)?, line.split_once(" - ")?.1.split(' ').next()?)))
+        .filter(|(mount, _)| path.starts_with(mount))
+        .max_by_key(|(mount, _)| mount.len());
+    best.map_or_else(|| "an unknown file system".into(), |(_, kind)| kind.to_owned())
+}
+
+// === room ===
+
+/// When and how far a pool grows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Growth {
+    /// Grow when less than this part of the pool is free.
+    pub(super) below_free_percent: u64,
+    /// By how much, in parts of the size it has.
+    pub(super) by_percent: u64,
+    /// What the pool leaves to the rest of the host's disk: when that is full, btrfs stops in the middle of a write.
+    pub(super) host_reserve_bytes: u64,
+}
+
+pub(super) const GROWTH: Growth =
+    Growth { below_free_percent: 20, by_percent: 50, host_reserve_bytes: HOST_RESERVE_BYTES };
+
+const HOST_RESERVE_BYTES: u64 = 1 << 30;
+
+impl Pool {
+    /// Room left: what the file system has, but not more than the host's disk can back.
+    pub(super) fn space(&self) -> Result<Space, VolumeError> {
+        let own = statvfs(&self.root)?;
+        let Some(file) = &self.file else { return Ok(own) };
+        let host = statvfs(file.parent().unwrap_or(Path::new("/")))?;
+        Ok(Space { free_bytes: own.free_bytes.min(host.free_bytes), ..own })
+    }
+
+    /// The size the pool's file should grow to now; `None` when it has room enough, or the host has none.
+    pub(super) fn larger_size(&self, growth: &Growth) -> Result<Option<u64>, VolumeError> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let own = statvfs(&self.root)?;
+        if own.free_bytes >= own.total_bytes / 100 * growth.below_free_percent {
+            return Ok(None);
+        }
+        let found = fs::metadata(file).map_err(step("look at the pool's file", file))?;
+        let host = statvfs(file.parent().unwrap_or(Path::new("/")))?;
+        let grown = grown(found.len(), found.blocks() * 512, host.free_bytes, growth);
+        Ok(grown.map(|size| size.min(self.size_bytes_max)).filter(|size| *size > found.len()))
+    }
+}
+
+/// The next size of a sparse file of `size` bytes, `allocated` of which the host's disk backs already.
+fn grown(size: u64, allocated: u64, host_free: u64, growth: &Growth) -> Option<u64> {
+    const STEP_BYTES: u64 = 64 << 20;
+    let backed = allocated.saturating_add(host_free.saturating_sub(growth.host_reserve_bytes));
+    let wanted = size.saturating_add(size.saturating_mul(growth.by_percent) / 100).min(backed) / STEP_BYTES
+        * STEP_BYTES;
+    (wanted >= size.saturating_add(STEP_BYTES)).then_some(wanted)
+}
+
+fn statvfs(path: &Path) -> Result<Space, VolumeError> {
+    let found = rustix::fs::statvfs(path).map_err(|error| step("look at the room of", path)(error.into()))?;
+    Ok(Space {
+        total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+        free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_new_pool_starts_smaller_than_it_may_become() {
+        assert_eq!(first_size(64 * GIB), 16 * GIB);
+        assert_eq!(first_size(8 * GIB), 2 * GIB);
+        assert_eq!(first_size(1), POOL_BYTES_MIN);
+    }
+
+    #[test]
+    fn a_pool_grows_by_half_but_never_past_what_the_host_can_back() {
+        assert_eq!(grown(8 * GIB, 7 * GIB, 100 * GIB, &GROWTH), Some(12 * GIB));
+        // 7 GiB are backed already, and of the 4 GiB left one stays with the host.
+        assert_eq!(grown(8 * GIB, 7 * GIB, 4 * GIB, &GROWTH), Some(10 * GIB));
+        assert_eq!(grown(8 * GIB, 7 * GIB, 2 * GIB, &GROWTH), None);
+        assert_eq!(grown(8 * GIB, 7 * GIB, 0, &GROWTH), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! Disk quotas: one quota group per sandbox, limited, with the sandbox's subvolume in it.
+//!
+//! The limit sits on a group *above* the subvolume, not on the subvolume's own: a process inside may make a nested
+//! subvolume, which would have no limit of its own, but is charged to the group it inherits.
+//!
+//! A destroyed sandbox's group cannot go before the kernel has freed the last extent charged to it, which happens in
+//! the background. Such groups are *retired*: the pool's housekeeper asks again until they are gone, and the next
+//! start finds those it had to leave.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use burrow_model::SandboxId;
+
+use super::ioctl;
+
+/// Level of our quota groups: `77/…`. Others' groups on a shared file system are on level 1 and are left alone.
+const LEVEL: u64 = 77;
+const LEVEL_SHIFT: u32 = 48;
+
+/// How often a retired group is asked to go before it is left to the next start: an hour at the housekeeper's pace.
+const REMOVE_TRIES_MAX: u32 = 720;
+
+/// How many groups are remembered for removal; more are found again at the next start.
+const RETIRED_MAX: usize = 100_000;
+
+/// How many groups one round removes, so that housekeeping never takes the disk from sandboxes for long.
+const REMOVALS_PER_ROUND_MAX: usize = 64;
+
+/// How old an answer about usage may be.
+const USAGE_AGE_MAX: Duration = Duration::from_millis(500);
+
+/// Children of one group looked at: a sandbox has one subvolume, and as many nested ones as it was let make.
+const CHILDREN_MAX: usize = 10_000;
+
+/// Whether this pool limits sandboxes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QuotaSupport {
+    Enforced,
+    /// Sandboxes work, but may fill the pool.
+    Unavailable {
+        reason: String,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Quotas {
+    support: QuotaSupport,
+    /// `/sys/fs/btrfs/<uuid>/qgroups`: what the kernel shows of each group.
+    sysfs: PathBuf,
+    /// Groups of destroyed sandboxes, with the number of times they refused to go.
+    retired: Mutex<BTreeMap<u64, u32>>,
+    /// When [`Self::used`] last had everything committed.
+    committed: Mutex<Option<Instant>>,
+}
+
+/// The sandbox's quota group. The id's own random bits name it, so that no table is needed to find it again: 48 of
+/// them, and two of a million sandboxes share a group with a probability of one in 500.
+pub(super) fn group_of(id: &SandboxId) -> u64 {
+    let mut number = 0u64;
+    for byte in id.as_str().bytes().skip(SandboxId::PREFIX.len()).take(10) {
+        let digit = if byte.is_ascii_lowercase() { byte - b'a' } else { byte - b'2' + 26 };
+        number = (number << 5) | u64::from(digit);
+    }
+    (LEVEL << LEVEL_SHIFT) | (number & ((1 << LEVEL_SHIFT) - 1))
+}
+
+impl Quotas {
+    /// Turns simple quotas on where the kernel has them.
+    pub(super) fn open(pool: &File) -> io::Result<Self> {
+        let sysfs = PathBuf::from("/sys/fs/btrfs").join(ioctl::filesystem_uuid(pool)?).join("qgroups");
+        let support = match ioctl::enable_simple_quotas(pool) {
+            Ok(()) => match fs::read_to_string(sysfs.join("mode")).as_deref().map(str::trim) {
+                Ok("squota") => QuotaSupport::Enforced,
+                // Classic groups slow every snapshot down as they grow, and charge a fork for its parent's data.
+                Ok(mode) => QuotaSupport::Unavailable {
+                    reason: format!(
+                        "the file system already has quotas of the kind `{mode}`, and not simple ones"
+                    ),
+                },
+                Err(error) => QuotaSupport::Unavailable {
+                    reason: format!("the kernel does not say which quotas are on: {error}"),
+                },
+            },
+            Err(error) => QuotaSupport::Unavailable {
+                reason: format!("the kernel refused simple quotas (Linux 6.7 brought them): {error}"),
+            },
+        };
+        Ok(Self { support, sysfs, retired: Mutex::default(), committed: Mutex::default() })
+    }
+
+    pub(super) fn support(&self) -> &QuotaSupport {
+        &self.support
+    }
+
+    fn enforced(&self) -> bool {
+        matches!(self.support, QuotaSupport::Enforced)
+    }
+
+    /// Makes the sandbox's group with its limit; `None` where there are no quotas. What `make` then does with it
+    /// (the snapshot that joins the group) happens before any housekeeping may remove a retired group of that number.
+    pub(super) fn with_group<T>(
+        &self,
+        pool: &File,
+        id: &SandboxId,
+        bytes: u64,
+        make: impl FnOnce(Option<u64>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if !self.enforced() {
+            return make(None);
+        }
+        let group = group_of(id);
+        // Taken out under the lock, the group is no longer the housekeeper's.
+        self.retired().remove(&group);
+        match ioctl::create_qgroup(pool, group) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        ioctl::limit_qgroup(pool, group, bytes)?;
+        make(Some(group))
+    }
+
+    /// Changes a limit. Below what is used already: nothing more can be written until enough is removed.
+    pub(super) fn limit(&self, pool: &File, id: &SandboxId, bytes: u64) -> io::Result<()> {
+        if !self.enforced() {
+            return Ok(());
+        }
+        ioctl::limit_qgroup(pool, group_of(id), bytes)?;
+        ioctl::commit(pool)
+    }
+
+    /// Bytes charged to the sandbox's group. The kernel charges at commit, so one is asked for, unless that was done
+    /// a moment ago: asking for the usage of many sandboxes must not make the disk commit for each.
+    pub(super) fn used(&self, pool: &File, id: &SandboxId) -> io::Result<u64> {
+        {
+            let mut committed = self.committed.lock().unwrap_or_else(PoisonError::into_inner);
+            if committed.is_none_or(|at| at.elapsed() > USAGE_AGE_MAX) {
+                ioctl::commit(pool)?;
+                *committed = Some(Instant::now());
+            }
+        }
+        let group = group_of(id);
+        let number = group & ((1 << LEVEL_SHIFT) - 1);
+        let text = fs::read_to_string(self.sysfs.join(format!("{LEVEL}_{number}")).join("referenced"))?;
+        text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    /// Leaves the group of a destroyed sandbox to the housekeeper.
+    pub(super) fn retire(&self, id: &SandboxId) {
+        if self.enforced() {
+            let mut retired = self.retired();
+            if retired.len() < RETIRED_MAX {
+                retired.insert(group_of(id), 0);
+            }
+        }
+    }
+
+    /// Retires all groups of ours whose sandbox is not among `live`: an earlier daemon had to leave them.
+    pub(super) fn retire_all_but(&self, live: &[SandboxId]) -> io::Result<()> {
+        if !self.enforced() {
+            return Ok(());
+        }
+        let live: std::collections::BTreeSet<u64> = live.iter().map(group_of).collect();
+        let prefix = format!("{LEVEL}_");
+        let mut retired = self.retired();
+        for entry in fs::read_dir(&self.sysfs)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse::<u64>().ok());
+            let group = number.map(|number| (LEVEL << LEVEL_SHIFT) | number);
+            if let Some(group) = group.filter(|group| !live.contains(group) && retired.len() < RETIRED_MAX) {
+                retired.insert(group, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes retired groups that nothing is charged to any more, those that refused least often first.
+    pub(super) fn sweep(&self, pool: &File) {
+        let mut round: Vec<(u32, u64)> =
+            self.retired().iter().map(|(group, tries)| (*tries, *group)).collect();
+        round.sort_unstable();
+        round.truncate(REMOVALS_PER_ROUND_MAX);
+        for (_, group) in round {
+            // Locked for one group at a time: a create may want to take one back meanwhile, and must not wait long.
+            let mut retired = self.retired();
+            let Some(tries) = retired.get_mut(&group) else { continue };
+            match remove(pool, group) {
+                Ok(()) => {
+                    retired.remove(&group);
+                }
+                Err(error) => {
+                    *tries += 1;
+                    if *tries >= REMOVE_TRIES_MAX {
+                        tracing::debug!(group, %error, "a quota group is left to the next start");
+                        retired.remove(&group);
+                    }
+                }
+            }
+        }
+    }
+
+    fn retired(&self) -> MutexGuard<'_, BTreeMap<u64, u32>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes a group together with the groups of its subvolumes, if those are gone.
+fn remove(pool: &File, group: u64) -> io::Result<()> {
+    let mut first = 0;
+    for _ in 0..CHILDREN_MAX {
+        let children = ioctl::search(pool, ioctl::QUOTA_TREE, group, ioctl::QGROUP_RELATION_KEY, first)?;
+        let Some(last) = children.last() else { break };
+        first = last + 1;
+        // Kernels before 6.11 would remove the group of a living subvolume too.
+        for child in children.into_iter().filter(|child| child >> LEVEL_SHIFT == 0) {
+            let subvolume = ioctl::search(pool, ioctl::ROOT_TREE, child, ioctl::ROOT_ITEM_KEY, 0)?;
+            if !subvolume.is_empty() {
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+            ioctl::remove_qgroup(pool, child)?;
+        }
+    }
+    match ioctl::remove_qgroup(pool, group) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_on_our_level_and_differ_between_sandboxes() {
+        let (one, two) = (SandboxId::generate(), SandboxId::generate());
+        assert_eq!(group_of(&one) >> LEVEL_SHIFT, LEVEL);
+        assert_eq!(group_of(&one), group_of(&one.clone()));
+        assert_ne!(group_of(&one), group_of(&two));
+    }
+}

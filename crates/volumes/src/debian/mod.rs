@@ -1,0 +1,98 @@
+//! Builds the default image from packages of Debian (or of Ubuntu, on its hosts).
+//!
+//! ```text
+//!   sources ──► bootstrap ──► settle ──► shift
+//!   whose       mmdebstrap    user,      owners to the
+//!   mirror?     fills it      devices    sandboxes' range
+//! ```
+//!
+//! The mirror is the one the host itself installs from, unless told otherwise, so that whatever makes `apt` work on
+//! the host (a proxy, an internal mirror) makes this work. Downloaded packages are kept in a cache.
+
+mod bootstrap;
+mod progress;
+mod settle;
+mod sources;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use burrow_model::ImageConfig;
+
+use crate::{UID_SHIFT, VolumeError, shift_owners};
+
+pub use progress::{Progress, Stage};
+pub use settle::make_devices;
+pub use sources::Mirror;
+
+/// What is in the default image beyond the essential packages: what coding agents reach for first.
+pub const PACKAGES: [&str; 21] = [
+    "build-essential",
+    "ca-certificates",
+    "curl",
+    "file",
+    "git",
+    "iproute2",
+    "iputils-ping",
+    "jq",
+    "less",
+    // Resolves the sandbox's own name whatever it is, so that `sudo` never waits for a resolver.
+    "libnss-myhostname",
+    "nano",
+    "netbase",
+    "openssh-client",
+    "procps",
+    "python-is-python3",
+    "python3",
+    "python3-pip",
+    "python3-venv",
+    "sudo",
+    "tzdata",
+    "unzip",
+];
+
+/// What to build, where.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The staged `rootfs/`, empty.
+    pub rootfs: PathBuf,
+    /// Where downloaded packages are kept for the next build.
+    pub cache: PathBuf,
+    /// Where packages come from; `None`: where the host's own come from.
+    pub mirror: Option<Mirror>,
+}
+
+/// A finished image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Built {
+    pub config: ImageConfig,
+    pub size_bytes: u64,
+}
+
+/// Fills the staged volume. Blocks for a minute or two; ends early with an error when a program fails.
+pub fn build(options: &Options, mut progress: impl FnMut(Progress)) -> Result<Built, VolumeError> {
+    progress(Progress { stage: Stage::Indexes, percent: 0 });
+    let sources = match &options.mirror {
+        Some(mirror) => sources::of_mirror(mirror),
+        None => sources::of_host()?,
+    };
+    bootstrap::run(options, &sources, &mut progress)?;
+    progress(Progress { stage: Stage::Settle, percent: 95 });
+    settle::settle(&options.rootfs, &sources)?;
+    let shifted = shift_owners(&options.rootfs, UID_SHIFT)?;
+    make_devices(&options.rootfs)?;
+    progress(Progress { stage: Stage::Settle, percent: 100 });
+    Ok(Built { config: config(), size_bytes: shifted.bytes })
+}
+
+fn config() -> ImageConfig {
+    let env = [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("LANG", "C.UTF-8"),
+        // Nobody answers a package's questions in the middle of an agent's work.
+        ("DEBIAN_FRONTEND", "noninteractive"),
+    ];
+    let env =
+        env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>();
+    ImageConfig { env, user: None, workdir: None }
+}
