@@ -1,1 +1,53 @@
+//! Rust SDK for Burrow: everything the HTTP API offers, typed.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), burrow_client::ClientError> {
+//! use burrow_client::{ApiKey, Client, ClientOptions};
+//!
+//! let client = Client::new(ClientOptions {
+//!     url: "http://127.0.0.1:7700".to_owned(),
+//!     key: Some(ApiKey::new("e2b_…")),
+//!     ca_file: None,
+//! })?;
+//! let sandbox = client.create_sandbox(&burrow_client::api::CreateSandbox::default()).await?;
+//! let result = client
+//!     .run(&sandbox.id, &burrow_client::api::CreateExec { argv: vec!["id".into()], ..Default::default() })
+//!     .await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Connections are pooled and kept alive. Streams (files, tar archives, output, events, backups) pass through in
+//! constant memory. An [`Attachment`] to an exec survives a dropped connection and a restarted daemon: it attaches
+//! again from the last offset it saw. What is absent: server code, and anything that decides for the user.
 
+mod attach;
+mod body;
+mod client;
+mod connect;
+mod error;
+mod events;
+mod execs;
+mod files;
+mod host;
+mod images;
+mod keys;
+mod ndjson;
+mod pages;
+mod receipts;
+mod sandboxes;
+mod services;
+mod tls;
+mod url;
+mod websocket;
+
+pub use attach::{AttachEvent, AttachMode, AttachOptions, AttachSender, Attachment, InputClosed};
+pub use body::{ByteStream, UploadBody};
+pub use burrow_api as api;
+pub use client::{ApiKey, Client, ClientOptions};
+pub use error::ClientError;
+pub use events::{EventQuery, EventStream};
+pub use execs::{OutputQuery, WaitOutcome};
+pub use files::{Download, DownloadRange, UploadOptions, WatchOptions};
+pub use ndjson::NdjsonStream;
+pub use pages::PageQuery;
+pub use sandboxes::{Created, SandboxQuery};

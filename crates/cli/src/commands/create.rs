@@ -1,0 +1,132 @@
+//! `burrow create`: a new sandbox, or with --if-not-exists the one of that name.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use burrow_api::CreateSandbox;
+use burrow_client::Created;
+use clap::Args;
+
+use super::flags::SandboxFlags;
+use crate::context::Context;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::print;
+use crate::print::escape::escape;
+
+/// Largest specification: what the daemon takes as JSON.
+const SPEC_BYTES_MAX: u64 = burrow_api::defaults::JSON_BODY_BYTES_MAX as u64;
+
+/// Create a sandbox and print its id
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow create --name web --ram 2G --cpu 1.5 --label team=a
+  burrow create --name web --if-not-exists     the same one, also for callers at the same time
+  burrow create -f spec.yaml                   flags win over the file
+
+A specification:
+  name: web
+  image: debian
+  limits: { ram_mib: 512, cpu_millis: 500 }
+  env: { LANG: C.UTF-8 }
+  labels: { team: a }
+  services:
+    app: { argv: [python3, -m, http.server], workdir: /srv, restart: always }")]
+pub(crate) struct CreateArgs {
+    /// Specification in YAML; `-` for standard input
+    #[arg(short = 'f', long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// With a name that exists: use that sandbox, woken or started if need be
+    #[arg(long)]
+    if_not_exists: bool,
+    /// Delete it, with all it holds, as soon as it stops
+    #[arg(long)]
+    ephemeral: bool,
+    /// Print the whole sandbox as JSON instead of its id
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sandbox: SandboxFlags,
+}
+
+pub(crate) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
+    let mut request = match &args.file {
+        Some(file) => read(file)?,
+        None => CreateSandbox::default(),
+    };
+    request.if_not_exists |= args.if_not_exists;
+    request.ephemeral |= args.ephemeral;
+    let request = args.sandbox.over(request);
+    if request.if_not_exists && request.name.is_none() {
+        return Err(Failure::new("could not create a sandbox: --if-not-exists needs a name")
+            .hint("add --name NAME")
+            .into());
+    }
+    let what = || match &request.name {
+        Some(name) => format!("could not create sandbox `{name}`"),
+        None => "could not create a sandbox".to_owned(),
+    };
+    let (created, sandbox) = ctx.client()?.create_sandbox_or_find(&request).await.or_fail(what)?;
+    if created == Created::Existed && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        print::note(&format!(
+            "sandbox `{}` exists already",
+            escape(sandbox.name.as_deref().unwrap_or(&sandbox.id))
+        ));
+    }
+    if args.json { print::json::pretty(&sandbox) } else { print::line(&sandbox.id) }
+}
+
+fn read(file: &Path) -> Result<CreateSandbox, Stop> {
+    let what = || format!("could not read the specification `{}`", file.display());
+    let mut text = String::new();
+    if file == Path::new("-") {
+        std::io::stdin().take(SPEC_BYTES_MAX).read_to_string(&mut text).or_fail(what)?;
+    } else {
+        let opened = std::fs::File::open(file).or_fail(what)?;
+        opened.take(SPEC_BYTES_MAX).read_to_string(&mut text).or_fail(what)?;
+    }
+    parse(&text).map_err(|error| {
+        Failure::new(what()).because(&error).hint("`burrow create --help` shows a specification").into()
+    })
+}
+
+fn parse(text: &str) -> Result<CreateSandbox, serde_norway::Error> {
+    // An empty file asks for nothing in particular.
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(CreateSandbox::default());
+    }
+    serde_norway::from_str(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_specification_is_the_request_in_yaml() {
+        let text = "name: web\nlimits: { ram_mib: 512 }\nservices:\n  app: { argv: [serve, '80'], restart: on-failure }\n";
+        let request = parse(text).unwrap();
+        assert_eq!(request.name.as_deref(), Some("web"));
+        assert_eq!(request.limits.unwrap().ram_mib, Some(512));
+        assert_eq!(request.services["app"].argv, ["serve", "80"]);
+        assert_eq!(parse("# nothing\n\n").unwrap(), CreateSandbox::default());
+    }
+
+    #[test]
+    fn a_key_that_does_not_exist_is_named_with_its_line() {
+        for (text, key, line) in [
+            ("name: web\nmemory: 512\n", "memory", "line 2"),
+            ("name: web\nlimits:\n  ram: 5\n", "ram", "line 3"),
+            ("services:\n  app:\n    argv: [x]\n    restarts: 3\n", "restarts", "line 4"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(&format!("unknown field `{key}`")) && error.contains(line), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_is_named_with_its_line() {
+        let error = parse("name: web\nlimits:\n  ram_mib: much\n").unwrap_err().to_string();
+        assert!(error.contains("ram_mib") && error.contains("line 3"), "{error}");
+    }
+}

@@ -1,0 +1,86 @@
+//! `burrow doctor`: what this host can do, why not, and the command that mends it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::context::Context;
+use crate::doctor::{self, Check, Verdict};
+use crate::failure::Stop;
+use crate::print::escape::escape;
+use crate::print::{self, Format};
+
+/// Check this host: what works, what does not and why, and the command that mends it
+///
+/// Exits with 1 when something required is missing. Works also while the daemon is down.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Configuration file of the daemon
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(crate) async fn run(ctx: &Context, args: DoctorArgs) -> Result<(), Stop> {
+    let checks = doctor::examine(ctx, args.config.as_deref()).await;
+    let healthy = checks.iter().all(|check| check.verdict != Verdict::Fail);
+    if args.format.json {
+        print::json::pretty(&serde_json::json!({ "ok": healthy, "checks": checks }))?;
+    } else {
+        print::data(&report(&checks))?;
+    }
+    if healthy { Ok(()) } else { Err(Stop::Exit(1)) }
+}
+
+fn report(checks: &[Check]) -> String {
+    let mut text = String::new();
+    let mut area = "";
+    for check in checks {
+        if check.area != area {
+            area = check.area;
+            text.push_str(area);
+            text.push('\n');
+        }
+        let verdict = match check.verdict {
+            Verdict::Ok => "ok  ",
+            Verdict::Note => "note",
+            Verdict::Warn => "warn",
+            Verdict::Fail => "FAIL",
+        };
+        text.push_str(&format!("  {verdict}  {:<22} {}\n", check.name, escape(&check.found)));
+        if let Some(fix) = &check.fix {
+            text.push_str(&format!("        fix: {}\n", escape(fix)));
+        }
+    }
+    let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let (failed, warned) = (count(Verdict::Fail), count(Verdict::Warn));
+    let summary = match (failed, warned) {
+        (0, 0) => "everything that is required works".to_owned(),
+        (0, warned) => format!("everything that is required works; warnings: {warned}"),
+        (failed, warned) => format!("required and missing: {failed}; warnings: {warned}"),
+    };
+    text + &summary + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_names_each_problem_with_its_fix() {
+        let checks = vec![
+            Check::ok("kernel", "version", "6.18"),
+            Check::fail("network", "nft", "not found").fix("apt-get install -y nftables"),
+        ];
+        assert_eq!(
+            report(&checks),
+            "kernel\n\
+             \x20 ok    version                6.18\n\
+             network\n\
+             \x20 FAIL  nft                    not found\n\
+             \x20       fix: apt-get install -y nftables\n\
+             required and missing: 1; warnings: 0\n"
+        );
+    }
+}

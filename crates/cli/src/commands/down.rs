@@ -1,0 +1,92 @@
+//! `burrow down`: ends the daemon; sandboxes go on.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use burrow_api::SandboxState;
+use burrow_client::{Client, SandboxQuery};
+use clap::Args;
+
+use super::host::{self, Running};
+use crate::context::Context;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::local::LocalDaemon;
+use crate::print;
+
+/// The daemon lets requests under way finish, for 10 s at most, and then puts its own house in order.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// Stop the daemon; sandboxes and their processes go on
+///
+/// `burrow up` finds them again.
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    /// Configuration file of the daemon
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Stop all sandboxes first
+    #[arg(long)]
+    stop_sandboxes: bool,
+}
+
+pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
+    let what = || "could not stop the daemon".to_owned();
+    if !ctx.is_local() {
+        return Err(Failure::new(format!("{}: `{}` is not this host", what(), ctx.args.url))
+            .hint("unset BURROW_URL, or run `burrow down` there")
+            .into());
+    }
+    let daemon = LocalDaemon::read(args.config.as_deref())?;
+    let client = daemon.context(ctx).client()?;
+    let answers = client.health().await.is_ok();
+    if args.stop_sandboxes && answers {
+        stop_all(&client).await?;
+    }
+    if host::has_unit() && host::unit_is_active().await {
+        host::systemctl("stop").await.or_fail(what)?;
+        print::note("the daemon has stopped");
+        return Ok(());
+    }
+    let Some(running) = Running::find(&daemon.pid_file()) else {
+        if answers && !host::is_root() {
+            return Err(Failure::new(format!("{}: it needs root", what())).hint("sudo burrow down").into());
+        }
+        if answers {
+            return Err(Failure::new(format!(
+                "{}: something answers at `{}`, but no pid file names it",
+                what(),
+                client.url()
+            ))
+            .hint("stop it where it was started, e.g. with Ctrl-C in its terminal")
+            .into());
+        }
+        print::note("the daemon is not running");
+        return Ok(());
+    };
+    running.terminate().or_fail(what)?;
+    if !running.ended(END_LIMIT).await.or_fail(what)? {
+        return Err(Failure::new(format!("{}: it did not end within {} s", what(), END_LIMIT.as_secs()))
+            .hint("its log says what it waits for: /var/log/burrow.log")
+            .into());
+    }
+    print::note("the daemon has stopped; sandboxes go on, and `burrow up` finds them again");
+    Ok(())
+}
+
+async fn stop_all(client: &Client) -> Result<(), Stop> {
+    for state in [SandboxState::Running, SandboxState::Paused] {
+        let query = SandboxQuery { labels: Vec::new(), state: Some(state) };
+        let sandboxes =
+            client.all_sandboxes(&query).await.or_fail(|| "could not list sandboxes".to_owned())?;
+        for sandbox in sandboxes {
+            match client.stop_sandbox(&sandbox.id, None).await {
+                // It stopped, and went if it was ephemeral, while we were at it.
+                Err(error) if error.is_not_found() => {}
+                result => {
+                    result.or_fail(|| format!("could not stop sandbox `{}`", sandbox.id))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

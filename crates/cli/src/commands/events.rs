@@ -1,0 +1,77 @@
+//! `burrow events`: what happened, and what happens.
+
+use burrow_api::Event;
+use burrow_client::EventQuery;
+use clap::Args;
+
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::print::escape::escape;
+use crate::print::{self, Format, quantity};
+
+/// Show what happened to sandboxes
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow events
+  burrow events -f --sandbox web
+  burrow events -f --json --since 120 | jq .kind")]
+pub(crate) struct EventsArgs {
+    /// Go on as events happen
+    #[arg(short = 'f', long)]
+    follow: bool,
+    /// Only those after this sequence number
+    #[arg(long, value_name = "SEQUENCE")]
+    since: Option<u64>,
+    /// Only those of this sandbox
+    #[arg(long)]
+    sandbox: Option<String>,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(crate) async fn run(ctx: &Context, args: EventsArgs) -> Result<(), Stop> {
+    let what = || "could not read the events".to_owned();
+    let query = EventQuery { since: args.since, follow: args.follow, sandbox: args.sandbox };
+    let mut events = ctx.client()?.events(query).await.or_fail(what)?;
+    while let Some(event) = events.next().await.or_fail(what)? {
+        if args.format.json {
+            print::json::compact(&event)?;
+        } else {
+            print::line(&line(&event))?;
+        }
+    }
+    Ok(())
+}
+
+fn line(event: &Event) -> String {
+    let mut text = format!("{:>6}  {}  {}", event.seq, quantity::timestamp(event.at_ms), escape(&event.kind));
+    for part in [&event.sandbox_id, &event.exec_id].into_iter().flatten() {
+        text.push_str("  ");
+        text.push_str(&escape(part));
+    }
+    let empty = event.detail.is_null() || event.detail.as_object().is_some_and(serde_json::Map::is_empty);
+    if !empty {
+        text.push_str("  ");
+        text.push_str(&escape(&event.detail.to_string()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_whatever_it_holds() {
+        let event = Event {
+            seq: 7,
+            at_ms: 0,
+            kind: "exec.started".to_owned(),
+            sandbox_id: Some("sbxabc".to_owned()),
+            exec_id: None,
+            detail: serde_json::json!({ "argv": ["a\nb"] }),
+        };
+        assert_eq!(line(&event), r#"     7  1970-01-01T00:00:00Z  exec.started  sbxabc  {"argv":["a\nb"]}"#);
+    }
+}

@@ -1,0 +1,291 @@
+//! `burrow files`: single files of a sandbox.
+
+use std::io::IsTerminal as _;
+
+use burrow_api::{ChangeMode, FileEntry, FileKind, MakeDirectory, MoveFile, WatchEvent, WatchEventKind};
+use burrow_client::{Client, DownloadRange, UploadBody, UploadOptions, WatchOptions};
+use clap::{Args, Subcommand};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::parse;
+use crate::print::escape::{StreamEscaper, escape};
+use crate::print::{self, Format, quantity, table};
+
+/// Files of a sandbox
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow files ls web /srv
+  burrow files cat web /etc/os-release
+  echo hello | burrow files write web /srv/index.html --mode 644
+  burrow files watch web /srv --recursive --json")]
+pub(crate) struct FilesArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List a directory
+    Ls {
+        sandbox: String,
+        #[arg(default_value = "/")]
+        path: String,
+        /// Levels to go down
+        #[arg(long, default_value_t = 1)]
+        depth: u32,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Print a file
+    Cat(CatArgs),
+    /// Write standard input to a file, replacing it at once when complete
+    Write(WriteArgs),
+    /// Remove files or directories
+    Rm {
+        /// Directories with all they hold
+        #[arg(short = 'r', long)]
+        recursive: bool,
+        sandbox: String,
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+    },
+    /// Move or rename a file or directory
+    Mv { sandbox: String, from: String, to: String },
+    /// Make directories
+    Mkdir {
+        /// Make missing parents; one that exists is fine
+        #[arg(short = 'p', long)]
+        parents: bool,
+        /// Octal permission bits
+        #[arg(short = 'm', long, value_parser = parse::mode)]
+        mode: Option<String>,
+        /// Owner
+        #[arg(short = 'u', long)]
+        user: Option<String>,
+        sandbox: String,
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+    },
+    /// Change permission bits
+    Chmod {
+        sandbox: String,
+        /// Octal, e.g. 755
+        #[arg(value_parser = parse::mode)]
+        mode: String,
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+    },
+    /// Show what a path is
+    Stat {
+        /// Of a link: what it points to
+        #[arg(short = 'L', long)]
+        follow: bool,
+        sandbox: String,
+        path: String,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Show changes as they happen
+    Watch {
+        /// Also in directories below
+        #[arg(short = 'r', long)]
+        recursive: bool,
+        sandbox: String,
+        path: String,
+        #[command(flatten)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, Args)]
+struct CatArgs {
+    /// First byte
+    #[arg(long, default_value_t = 0)]
+    offset: u64,
+    /// Bytes at most
+    #[arg(long)]
+    length: Option<u64>,
+    /// Send control bytes to the terminal as they are
+    #[arg(long)]
+    raw: bool,
+    sandbox: String,
+    path: String,
+}
+
+#[derive(Debug, Args)]
+struct WriteArgs {
+    /// Octal permission bits
+    #[arg(short = 'm', long, value_parser = parse::mode)]
+    mode: Option<String>,
+    /// Owner
+    #[arg(short = 'u', long)]
+    user: Option<String>,
+    /// Make missing parent directories
+    #[arg(short = 'p', long)]
+    parents: bool,
+    /// Write at this byte of the existing file instead of replacing it
+    #[arg(long)]
+    offset: Option<u64>,
+    /// On disk before the command ends
+    #[arg(long)]
+    sync: bool,
+    sandbox: String,
+    path: String,
+}
+
+pub(crate) async fn run(ctx: &Context, args: FilesArgs) -> Result<(), Stop> {
+    let client = ctx.client()?;
+    match args.action {
+        Action::Ls { sandbox, path, depth, format } => ls(&client, &sandbox, &path, depth, format).await,
+        Action::Cat(args) => cat(&client, args).await,
+        Action::Write(args) => write(&client, args).await,
+        Action::Rm { recursive, sandbox, paths } => {
+            for path in paths {
+                let removed = client.remove_file(&sandbox, &path, recursive).await;
+                removed.or_fail(|| format!("could not remove `{sandbox}:{path}`"))?;
+            }
+            Ok(())
+        }
+        Action::Mv { sandbox, from, to } => {
+            let what = || format!("could not move `{sandbox}:{from}` to `{to}`");
+            let request = MoveFile { from: from.clone(), to: to.clone() };
+            client.move_file(&sandbox, &request).await.or_fail(what).map(drop)
+        }
+        Action::Mkdir { parents, mode, user, sandbox, paths } => {
+            for path in paths {
+                let what = || format!("could not make directory `{sandbox}:{path}`");
+                let request =
+                    MakeDirectory { path: path.clone(), parents, mode: mode.clone(), user: user.clone() };
+                client.make_directory(&sandbox, &request).await.or_fail(what)?;
+            }
+            Ok(())
+        }
+        Action::Chmod { sandbox, mode, paths } => {
+            for path in paths {
+                let what = || format!("could not change the mode of `{sandbox}:{path}`");
+                let request = ChangeMode { path: path.clone(), mode: mode.clone() };
+                client.change_mode(&sandbox, &request).await.or_fail(what)?;
+            }
+            Ok(())
+        }
+        Action::Stat { follow, sandbox, path, format } => {
+            let entry = client.stat(&sandbox, &path, follow).await;
+            let entry = entry.or_fail(|| format!("could not stat `{sandbox}:{path}`"))?;
+            if format.json { print::json::pretty(&entry) } else { show(&[entry], |entry| &entry.path) }
+        }
+        Action::Watch { recursive, sandbox, path, format } => {
+            watch(&client, &sandbox, &path, WatchOptions { recursive }, format).await
+        }
+    }
+}
+
+async fn ls(client: &Client, sandbox: &str, path: &str, depth: u32, format: Format) -> Result<(), Stop> {
+    let list = client.list_files(sandbox, path, depth).await;
+    let entries = list.or_fail(|| format!("could not list `{sandbox}:{path}`"))?.entries;
+    if format.json {
+        return print::json::pretty(&entries);
+    }
+    // Below the first level a bare name would not say where it is.
+    show(&entries, |entry| if depth > 1 { &entry.path } else { &entry.name })
+}
+
+fn show(entries: &[FileEntry], name: impl Fn(&FileEntry) -> &String) -> Result<(), Stop> {
+    let rows: Vec<_> = entries.iter().map(|entry| row(entry, name(entry))).collect();
+    table::print(&["MODE", "USER", "GROUP", "SIZE", "MODIFIED", "NAME"], &rows)
+}
+
+fn row(entry: &FileEntry, name: &str) -> Vec<String> {
+    let kind = match entry.kind {
+        FileKind::File => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::Other => '?',
+    };
+    let shown = match &entry.target {
+        Some(target) => format!("{name} -> {target}"),
+        None => name.to_owned(),
+    };
+    vec![
+        format!("{kind}{}", entry.mode),
+        entry.user.clone().unwrap_or_else(|| entry.uid.to_string()),
+        entry.group.clone().unwrap_or_else(|| entry.gid.to_string()),
+        entry.size.to_string(),
+        quantity::timestamp(u64::try_from(entry.modified_ms).unwrap_or_default()),
+        shown,
+    ]
+}
+
+async fn cat(client: &Client, args: CatArgs) -> Result<(), Stop> {
+    let what = || format!("could not read `{}:{}`", args.sandbox, args.path);
+    let part = args.offset > 0 || args.length.is_some();
+    let end = args.length.map(|length| args.offset.saturating_add(length));
+    let range = part.then_some(DownloadRange { start: args.offset, end });
+    if args.length == Some(0) {
+        return Ok(());
+    }
+    let mut download = client.download(&args.sandbox, &args.path, range).await.or_fail(what)?;
+    let mut stdout = tokio::io::stdout();
+    // A file may hold what a terminal acts upon; a pipe gets the bytes as they are.
+    if args.raw || !std::io::stdout().is_terminal() {
+        return download.bytes.copy_to(&mut stdout, |_| {}).await.or_fail(what).map(drop);
+    }
+    let mut escaper = StreamEscaper::default();
+    while let Some(chunk) = download.bytes.chunk().await.or_fail(what)? {
+        stdout.write_all(escaper.feed(&chunk).as_bytes()).await.map_err(Stop::output)?;
+    }
+    stdout.write_all(escaper.finish().as_bytes()).await.map_err(Stop::output)?;
+    stdout.flush().await.map_err(Stop::output)
+}
+
+async fn write(client: &Client, args: WriteArgs) -> Result<(), Stop> {
+    let options = UploadOptions {
+        mode: args.mode,
+        user: args.user,
+        parents: args.parents,
+        offset: args.offset,
+        sync: args.sync,
+    };
+    let body = UploadBody::from_reader(tokio::io::stdin(), None);
+    let written = client.upload(&args.sandbox, &args.path, &options, body).await;
+    written.or_fail(|| format!("could not write `{}:{}`", args.sandbox, args.path)).map(drop)
+}
+
+async fn watch(
+    client: &Client,
+    sandbox: &str,
+    path: &str,
+    options: WatchOptions,
+    format: Format,
+) -> Result<(), Stop> {
+    let what = || format!("could not watch `{sandbox}:{path}`");
+    let mut events = client.watch(sandbox, path, options).await.or_fail(what)?;
+    while let Some(event) = events.next().await.or_fail(what)? {
+        if format.json {
+            print::json::compact(&event)?;
+        } else if event.kind == WatchEventKind::Ready {
+            print::note(&format!("watching `{}`", escape(&event.path)));
+        } else {
+            print::line(&change(&event))?;
+        }
+    }
+    Ok(())
+}
+
+fn change(event: &WatchEvent) -> String {
+    let kind = match event.kind {
+        WatchEventKind::Ready => "ready",
+        WatchEventKind::Created => "created",
+        WatchEventKind::Written => "written",
+        WatchEventKind::Removed => "removed",
+        WatchEventKind::Renamed => "renamed",
+        WatchEventKind::Attributes => "attributes",
+        WatchEventKind::Overflow => "overflow",
+    };
+    match &event.from {
+        Some(from) => format!("{kind:<10}  {} -> {}", escape(from), escape(&event.path)),
+        None => format!("{kind:<10}  {}", escape(&event.path)),
+    }
+}

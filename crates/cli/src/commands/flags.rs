@@ -1,0 +1,179 @@
+//! Flags that several commands share.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use burrow_api::{CreateExec, CreateSandbox, LimitsRequest, StdinMode};
+use clap::Args;
+
+use crate::interact::detach::DetachKeys;
+use crate::{parse, terminal};
+
+/// What a sandbox may use.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LimitFlags {
+    /// RAM, e.g. 512M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
+    ram: Option<u32>,
+    /// Processor cores, e.g. 1.5
+    #[arg(long, value_name = "CORES", value_parser = parse::cpu_millis)]
+    cpu: Option<u32>,
+    /// Disk, e.g. 10G
+    #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
+    disk: Option<u32>,
+    /// Processes and threads
+    #[arg(long, value_name = "COUNT")]
+    pids: Option<u32>,
+}
+
+impl LimitFlags {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ram.is_none() && self.cpu.is_none() && self.disk.is_none() && self.pids.is_none()
+    }
+
+    /// These over `base`.
+    pub(crate) fn over(&self, base: Option<LimitsRequest>) -> Option<LimitsRequest> {
+        if self.is_empty() {
+            return base;
+        }
+        let base = base.unwrap_or_default();
+        Some(LimitsRequest {
+            ram_mib: self.ram.or(base.ram_mib),
+            cpu_millis: self.cpu.or(base.cpu_millis),
+            pids: self.pids.or(base.pids),
+            disk_mib: self.disk.or(base.disk_mib),
+        })
+    }
+}
+
+/// What a new sandbox is like.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Sandbox options")]
+pub(crate) struct SandboxFlags {
+    /// Name to use wherever an id is
+    #[arg(long)]
+    name: Option<String>,
+    /// Image to start from, by name or id
+    #[arg(long)]
+    image: Option<String>,
+    /// Runtime driver
+    #[arg(long)]
+    driver: Option<String>,
+    /// Label, for `ls --label`; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse::label)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    limits: LimitFlags,
+    /// Delete it this long after creation, e.g. 2h
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
+    ttl: Option<Duration>,
+    /// Variable of every exec in it; a bare KEY takes your own value; may be repeated
+    #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
+    env: Vec<(String, String)>,
+    /// Where its execs start
+    #[arg(short = 'w', long, value_name = "DIRECTORY")]
+    workdir: Option<String>,
+    /// Who its execs run as
+    #[arg(short = 'u', long, value_name = "USER")]
+    user: Option<String>,
+}
+
+impl SandboxFlags {
+    /// Flags win over the file's values; labels and variables are added to the file's.
+    pub(crate) fn over(self, base: CreateSandbox) -> CreateSandbox {
+        let mut request = base;
+        request.limits = self.limits.over(request.limits);
+        request.name = self.name.or(request.name);
+        request.image = self.image.or(request.image);
+        request.driver = self.driver.or(request.driver);
+        request.workdir = self.workdir.or(request.workdir);
+        request.user = self.user.or(request.user);
+        request.ttl_seconds = self.ttl.map(|ttl| ttl.as_secs()).or(request.ttl_seconds);
+        request.labels.extend(self.labels);
+        request.env.extend(self.env);
+        request
+    }
+}
+
+/// How a process is run and talked to.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TalkFlags {
+    /// Pass standard input on
+    #[arg(short = 'i', long)]
+    pub(crate) interactive: bool,
+    /// Give it a terminal
+    #[arg(short = 't', long)]
+    pub(crate) tty: bool,
+    /// Start it in the background and print its exec id
+    #[arg(short = 'd', long, conflicts_with_all = ["interactive", "tty"])]
+    pub(crate) detach: bool,
+    /// End it after this time, e.g. 30s; the exit code is then 124
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration_positive)]
+    timeout: Option<Duration>,
+    /// Keys that leave it running; empty for none
+    #[arg(long, value_name = "KEYS", default_value = "ctrl-p,ctrl-q")]
+    pub(crate) detach_keys: DetachKeys,
+    /// Output to keep for re-attaching, e.g. 8M
+    #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
+    keep: Option<u32>,
+}
+
+impl TalkFlags {
+    /// As `-it` would have it.
+    pub(crate) fn make_interactive(&mut self, tty: bool) {
+        self.interactive = true;
+        self.tty |= tty;
+    }
+
+    /// The request, but for what to run.
+    pub(crate) fn request(&self, env: Vec<(String, String)>) -> CreateExec {
+        let mut env: BTreeMap<_, _> = env.into_iter().collect();
+        if self.tty && !env.contains_key("TERM") {
+            let own = std::env::var("TERM").ok().filter(|term| !term.is_empty() && term != "dumb");
+            env.insert("TERM".to_owned(), own.unwrap_or_else(|| "xterm-256color".to_owned()));
+        }
+        CreateExec {
+            env,
+            stdin: if self.interactive { StdinMode::Pipe } else { StdinMode::Null },
+            terminal: self.tty.then(terminal::size),
+            timeout_ms: self.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+            ring_bytes: self.keep.map(|mebibytes| mebibytes.saturating_mul(1 << 20)),
+            // Whoever detaches does not come back within the time a hold lasts.
+            hold: !self.detach,
+            ..CreateExec::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Flags {
+        #[command(flatten)]
+        sandbox: SandboxFlags,
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_add_to_its_maps() {
+        let flags =
+            Flags::parse_from(["x", "--name", "flag", "--ram", "2G", "--label", "b=2", "-e", "A=flag"]);
+        let base = CreateSandbox {
+            name: Some("file".to_owned()),
+            image: Some("debian".to_owned()),
+            limits: Some(LimitsRequest { ram_mib: Some(64), pids: Some(99), ..LimitsRequest::default() }),
+            labels: [("a".to_owned(), "1".to_owned())].into(),
+            env: [("A".to_owned(), "file".to_owned())].into(),
+            ..CreateSandbox::default()
+        };
+        let request = flags.sandbox.over(base);
+        assert_eq!(request.name.as_deref(), Some("flag"));
+        assert_eq!(request.image.as_deref(), Some("debian"));
+        let limits = request.limits.unwrap();
+        assert_eq!((limits.ram_mib, limits.pids, limits.cpu_millis), (Some(2048), Some(99), None));
+        assert_eq!(request.labels.len(), 2);
+        assert_eq!(request.env["A"], "flag");
+    }
+}

@@ -1,0 +1,141 @@
+//! The daemon as a process of this host: found by its pid file, started with or without systemd.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+use tokio::process::{Child, Command};
+
+use crate::print::escape::StreamEscaper;
+
+const UNIT: &str = "burrow.service";
+const UNIT_DIRECTORIES: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
+/// Where the daemon's log goes without systemd; into its state directory where that cannot be.
+const LOG_FILE: &str = "/var/log/burrow.log";
+/// Shown of a log when the daemon does not come up.
+const LOG_TAIL_BYTES: u64 = 2048;
+
+pub(super) fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+/// Whether systemd runs this host and knows our unit.
+pub(super) fn has_unit() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+        && UNIT_DIRECTORIES.iter().any(|directory| Path::new(directory).join(UNIT).exists())
+}
+
+pub(super) async fn systemctl(verb: &str) -> io::Result<()> {
+    let output = Command::new("systemctl").args([verb, UNIT]).stdin(Stdio::null()).output().await?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(text.trim().to_owned()))
+}
+
+/// Whether the unit runs; false also when nobody can say.
+pub(super) async fn unit_is_active() -> bool {
+    let status =
+        Command::new("systemctl").args(["is-active", "--quiet", UNIT]).stdin(Stdio::null()).status().await;
+    status.is_ok_and(|status| status.success())
+}
+
+/// A daemon started by us, in a session of its own.
+#[derive(Debug)]
+pub(super) struct Background {
+    pub(super) child: Child,
+    pub(super) log: PathBuf,
+    /// Where the log stood when it was started.
+    log_start: u64,
+}
+
+impl Background {
+    pub(super) fn start(config: Option<&Path>, state_dir: &Path) -> io::Result<Self> {
+        let (log, file) = open_log(state_dir)?;
+        let log_start = file.metadata()?.len();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["serve", "--new-session"]);
+        if let Some(config) = config {
+            // Absolute, since the daemon starts elsewhere.
+            command.arg("--config").arg(std::path::absolute(config)?);
+        }
+        // Not the caller's directory, which the daemon would keep busy for as long as it runs.
+        command.current_dir("/").stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn()?;
+        Ok(Self { child, log, log_start })
+    }
+
+    /// The last of what it wrote, harmless to a terminal.
+    pub(super) fn last_words(&self) -> String {
+        let mut text = Vec::new();
+        let read = File::open(&self.log).and_then(|mut file| {
+            let end = file.seek(SeekFrom::End(0))?;
+            let start = self.log_start.max(end.saturating_sub(LOG_TAIL_BYTES));
+            file.seek(SeekFrom::Start(start))?;
+            file.take(LOG_TAIL_BYTES).read_to_end(&mut text)
+        });
+        if read.is_err() {
+            return String::new();
+        }
+        let mut escaper = StreamEscaper::default();
+        let shown = escaper.feed(&text) + &escaper.finish();
+        shown.trim_end().to_owned()
+    }
+}
+
+fn open_log(state_dir: &Path) -> io::Result<(PathBuf, File)> {
+    let open = |path: PathBuf| {
+        let file = File::options().create(true).append(true).mode(0o640).open(&path)?;
+        Ok((path, file))
+    };
+    open(PathBuf::from(LOG_FILE)).or_else(|_: io::Error| {
+        fs::create_dir_all(state_dir)?;
+        open(state_dir.join("daemon.log"))
+    })
+}
+
+/// The daemon that runs, held by a descriptor, so that its pid cannot become somebody else's.
+#[derive(Debug)]
+pub(super) struct Running {
+    handle: OwnedFd,
+}
+
+impl Running {
+    /// `None`: it does not run.
+    pub(super) fn find(pid_file: &Path) -> Option<Self> {
+        let pid: i32 = fs::read_to_string(pid_file).ok()?.trim().parse().ok()?;
+        let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        // A stale file may name whoever has the pid now; the handle is taken first, so the answer is about its process.
+        is_daemon(pid).then_some(Self { handle })
+    }
+
+    pub(super) fn terminate(&self) -> io::Result<()> {
+        pidfd_send_signal(&self.handle, Signal::TERM).map_err(io::Error::from)
+    }
+
+    /// Whether it has ended within `limit`.
+    pub(super) async fn ended(self, limit: Duration) -> io::Result<bool> {
+        let waiting = tokio::task::spawn_blocking(move || {
+            // The handle becomes readable when its process ends.
+            let limit =
+                Timespec::try_from(limit).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+            let mut handles = [PollFd::new(&self.handle, PollFlags::IN)];
+            Ok(poll(&mut handles, Some(&limit))? > 0)
+        });
+        waiting.await.expect("waiting does not panic")
+    }
+}
+
+fn is_daemon(pid: i32) -> bool {
+    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
+    let mut words = line.split(|byte| *byte == 0);
+    let program = words.next().unwrap_or_default();
+    program.rsplit(|byte| *byte == b'/').next() == Some(b"burrow") && words.next() == Some(b"serve")
+}

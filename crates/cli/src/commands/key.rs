@@ -1,0 +1,133 @@
+//! `burrow key`: API keys.
+
+use std::time::Duration;
+
+use burrow_api::{CreateKey, Key, Scope};
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::parse;
+use crate::print::{self, Format, quantity, table};
+
+/// API keys
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow key create ci --scope exec --ttl 90d
+  export BURROW_API_KEY=$(burrow key create laptop --scope admin)
+  burrow key revoke keyabc…")]
+pub(crate) struct KeyArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Create a key and print it; it is shown this once
+    Create {
+        /// For people
+        name: String,
+        /// What it may do: look, use sandboxes, or everything
+        #[arg(long, value_enum, default_value_t = ScopeName::Exec)]
+        scope: ScopeName,
+        /// Only for this sandbox
+        #[arg(long)]
+        sandbox: Option<String>,
+        /// Valid for this long, e.g. 24h
+        #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
+        ttl: Option<Duration>,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// List keys
+    Ls {
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Show one key, but for its secret
+    Show {
+        // Not `key`, which is the id of the global `--key`: clap would take this word for the API key.
+        #[arg(id = "shown", value_name = "KEY")]
+        key: String,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Make keys useless for ever
+    Revoke {
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ScopeName {
+    Read,
+    Exec,
+    Admin,
+}
+
+pub(crate) async fn run(ctx: &Context, args: KeyArgs) -> Result<(), Stop> {
+    let client = ctx.client()?;
+    match args.action {
+        Action::Create { name, scope, sandbox, ttl, format } => {
+            let scope = match scope {
+                ScopeName::Read => Scope::Read,
+                ScopeName::Exec => Scope::Exec,
+                ScopeName::Admin => Scope::Admin,
+            };
+            let request = CreateKey { name, scope, sandbox, ttl_seconds: ttl.map(|ttl| ttl.as_secs()) };
+            let created = client.create_key(&request).await;
+            let created = created.or_fail(|| format!("could not create key `{}`", request.name))?;
+            if format.json {
+                return print::json::pretty(&created);
+            }
+            print::note(&format!("key {}: keep it, it is shown this once", created.key.id));
+            print::line(&created.secret)
+        }
+        Action::Ls { format } => {
+            let keys = client.keys().await.or_fail(|| "could not list keys".to_owned())?;
+            if format.json { print::json::pretty(&keys) } else { show(&keys) }
+        }
+        Action::Show { key, format } => {
+            let key = client.key(&key).await.or_fail(|| format!("could not show key `{key}`"))?;
+            if format.json { print::json::pretty(&key) } else { show(&[key]) }
+        }
+        Action::Revoke { keys } => {
+            for key in keys {
+                client.revoke_key(&key).await.or_fail(|| format!("could not revoke key `{key}`"))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn show(keys: &[Key]) -> Result<(), Stop> {
+    let now_ms = quantity::now_ms();
+    let rows: Vec<_> = keys.iter().map(|key| row(key, now_ms)).collect();
+    table::print(&["ID", "NAME", "KEY", "SCOPE", "SANDBOX", "STATE", "AGE", "LAST USED"], &rows)
+}
+
+fn row(key: &Key, now_ms: u64) -> Vec<String> {
+    let scope = match key.scope {
+        Scope::Read => "read",
+        Scope::Exec => "exec",
+        Scope::Admin => "admin",
+    };
+    let state = match (key.revoked_ms, key.expires_ms) {
+        (Some(_), _) => "revoked".to_owned(),
+        (None, Some(at)) if at <= now_ms => "expired".to_owned(),
+        (None, Some(at)) => format!("valid for {}", quantity::age(now_ms, at)),
+        (None, None) => "valid".to_owned(),
+    };
+    vec![
+        key.id.clone(),
+        key.name.clone(),
+        format!("{}…", key.prefix),
+        scope.to_owned(),
+        key.sandbox_id.clone().unwrap_or_default(),
+        state,
+        quantity::age(key.created_ms, now_ms),
+        key.last_used_ms.map(|at| format!("{} ago", quantity::age(at, now_ms))).unwrap_or_default(),
+    ]
+}

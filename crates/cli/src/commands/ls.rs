@@ -1,0 +1,79 @@
+//! `burrow ls`: the sandboxes there are.
+
+use burrow_api::{Sandbox, SandboxState};
+use burrow_client::SandboxQuery;
+use clap::Args;
+
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::print::{self, Format, quantity, table};
+
+/// Characters of an id in tables: enough to be unique, and to be typed.
+const ID_SHOWN: usize = 12;
+
+/// List sandboxes
+#[derive(Debug, Args)]
+#[command(
+    visible_alias = "list",
+    after_help = "\
+Examples:
+  burrow ls
+  burrow ls --label team=a --state running
+  burrow rm $(burrow ls -q --label tmp=yes)"
+)]
+pub(crate) struct LsArgs {
+    /// Print ids only
+    #[arg(short = 'q', long, conflicts_with = "json")]
+    quiet: bool,
+    /// Only those with this label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    labels: Vec<String>,
+    /// Only those in this state
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Option<SandboxState>,
+    /// Every sandbox is listed anyway; taken for habit's sake
+    #[arg(short = 'a', long, hide = true)]
+    all: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(crate) async fn run(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
+    let query = SandboxQuery { labels: args.labels, state: args.state };
+    let sandboxes =
+        ctx.client()?.all_sandboxes(&query).await.or_fail(|| "could not list sandboxes".to_owned())?;
+    if args.format.json {
+        return print::json::pretty(&sandboxes);
+    }
+    if args.quiet {
+        let ids: String = sandboxes.iter().map(|sandbox| format!("{}\n", sandbox.id)).collect();
+        return print::data(&ids);
+    }
+    let now_ms = quantity::now_ms();
+    let rows: Vec<_> = sandboxes.iter().map(|sandbox| row(sandbox, now_ms)).collect();
+    table::print(&["ID", "NAME", "STATE", "IMAGE", "AGE", "LABELS"], &rows)
+}
+
+fn row(sandbox: &Sandbox, now_ms: u64) -> Vec<String> {
+    vec![
+        short(&sandbox.id),
+        sandbox.name.clone().unwrap_or_default(),
+        sandbox.state.as_str().to_owned(),
+        sandbox.image.clone(),
+        quantity::age(sandbox.created_ms, now_ms),
+        table::pairs(&sandbox.labels),
+    ]
+}
+
+pub(crate) fn short(id: &str) -> String {
+    id.chars().take(ID_SHOWN).collect()
+}
+
+fn state(text: &str) -> Result<SandboxState, String> {
+    use SandboxState::{Creating, Deleting, Failed, Paused, Running, Starting, Stopped, Stopping};
+    let all = [Creating, Starting, Running, Paused, Stopping, Stopped, Deleting, Failed];
+    all.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|state| state.as_str()).collect();
+        format!("a state is one of {}", names.join(", "))
+    })
+}

@@ -1,0 +1,36 @@
+//! One file per command: its arguments, and what it does with them.
+
+pub(crate) mod attach;
+pub(crate) mod backup;
+pub(crate) mod completion;
+pub(crate) mod config;
+pub(crate) mod cp;
+pub(crate) mod create;
+pub(crate) mod doctor;
+pub(crate) mod down;
+pub(crate) mod env;
+pub(crate) mod events;
+pub(crate) mod exec;
+pub(crate) mod files;
+mod flags;
+mod host;
+pub(crate) mod image;
+pub(crate) mod inspect;
+pub(crate) mod key;
+pub(crate) mod kill;
+pub(crate) mod logs;
+pub(crate) mod ls;
+pub(crate) mod power;
+pub(crate) mod ps;
+pub(crate) mod rename;
+pub(crate) mod rm;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod service;
+pub(crate) mod shell;
+pub(crate) mod stats;
+mod target;
+pub(crate) mod up;
+pub(crate) mod update;
+pub(crate) mod version;
+pub(crate) mod wait;

@@ -1,0 +1,99 @@
+//! `burrow run`: a new sandbox and a command in it, in one go.
+
+use std::io::IsTerminal as _;
+
+use burrow_api::{CreateExec, CreateSandbox, Sandbox};
+use burrow_client::Client;
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::exec::{self, Started};
+use super::flags::{SandboxFlags, TalkFlags};
+use super::shell;
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::interact::{End, interact, outcome};
+use crate::print;
+use crate::print::escape::escape;
+
+/// Create a sandbox and run a command in it
+///
+/// Without a command you get a shell. Without --rm the sandbox stays; its name or id is printed on standard error.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow run --rm -- python3 -c 'print(1)'     a sandbox for one command, gone afterwards
+  burrow run --name dev -it                    a shell in a sandbox that stays
+  burrow run --rm --ram 256M --timeout 10s -- ./test.sh
+  tar c . | burrow run --rm -i -- tar t")]
+pub(crate) struct RunArgs {
+    /// Delete the sandbox when the command has ended
+    #[arg(long)]
+    rm: bool,
+    #[command(flatten)]
+    talk: TalkFlags,
+    #[command(flatten)]
+    sandbox: SandboxFlags,
+    /// Command and arguments
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+    argv: Vec<String>,
+}
+
+pub(crate) async fn run(ctx: &Context, mut args: RunArgs) -> Result<(), Stop> {
+    let client = ctx.client()?;
+    let argv = if args.argv.is_empty() {
+        if !args.talk.detach {
+            args.talk.make_interactive(std::io::stdin().is_terminal());
+        }
+        shell::argv()
+    } else {
+        args.argv
+    };
+    let create = args.sandbox.over(CreateSandbox { ephemeral: args.rm, ..CreateSandbox::default() });
+    let request = CreateExec { argv, then_stop: args.rm, ..args.talk.request(Vec::new()) };
+    let (sandbox, exec) = interruptible(&client, &create, &request).await?;
+    if !args.rm {
+        let name = sandbox.name.as_deref().unwrap_or(&sandbox.id);
+        print::note(&format!("sandbox `{}`", escape(name)));
+    }
+    if !args.rm || args.talk.detach {
+        return exec::talk(&client, &sandbox.id, Started { exec, talk: &args.talk }).await;
+    }
+    let end = interact(&client, exec::interaction(&sandbox.id, &exec, &args.talk)).await?;
+    let ended = matches!(end, End::Exit(_));
+    let result = outcome::pass_on(&client, end, &exec).await;
+    if ended {
+        // It goes by itself, but whoever looks after us should not find it any more. A failure is the daemon's to mend.
+        let _ = client.delete_sandbox(&sandbox.id).await;
+    }
+    result
+}
+
+/// Until the exec runs, nobody but us knows of the sandbox: whatever ends us before removes it.
+async fn interruptible(
+    client: &Client,
+    create: &CreateSandbox,
+    request: &CreateExec,
+) -> Result<(Sandbox, String), Stop> {
+    let what = || "could not watch for signals".to_owned();
+    let mut interrupt = signal(SignalKind::interrupt()).or_fail(what)?;
+    let mut terminate = signal(SignalKind::terminate()).or_fail(what)?;
+    // Never dropped midway, since a request under way may still make a sandbox.
+    let sandbox = client.create_sandbox(create).await.or_fail(|| "could not create a sandbox".to_owned())?;
+    let started = tokio::select! {
+        biased;
+        Some(()) = interrupt.recv() => Err(Stop::Exit(130)),
+        Some(()) = terminate.recv() => Err(Stop::Exit(143)),
+        exec = client.create_exec(&sandbox.id, request) => {
+            exec.or_fail(|| format!("could not run `{}`", request.argv.join(" ")))
+        }
+    };
+    match started {
+        Ok(exec) => Ok((sandbox, exec.id)),
+        Err(stop) => {
+            // With --rm it would have gone with the command; without, nobody asked for an empty one either.
+            let _ = client.delete_sandbox(&sandbox.id).await;
+            Err(stop)
+        }
+    }
+}

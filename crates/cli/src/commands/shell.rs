@@ -1,0 +1,54 @@
+//! `burrow shell`: a login shell in a sandbox.
+
+use std::io::IsTerminal as _;
+
+use burrow_api::CreateExec;
+use clap::Args;
+
+use super::exec;
+use super::flags::TalkFlags;
+use crate::context::Context;
+use crate::failure::Stop;
+use crate::parse;
+
+/// The user's own shell when it has one, else bash, else sh. Runs inside, where the users are known.
+const FIND_SHELL: &str = "shell=$(getent passwd \"$(id -u)\" 2>/dev/null | cut -d: -f7); \
+    for each in \"$shell\" /bin/bash /bin/sh; do \
+    case \"$each\" in */nologin|*/false|'') continue;; esac; \
+    [ -x \"$each\" ] && exec \"$each\" -l; done; exec sh";
+
+/// Open a login shell in a sandbox
+///
+/// Ctrl-P Ctrl-Q leaves it running; `burrow attach` brings you back.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow shell web
+  burrow shell web -u user -w /srv")]
+pub(crate) struct ShellArgs {
+    #[command(flatten)]
+    talk: TalkFlags,
+    /// Variable; may be repeated
+    #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
+    env: Vec<(String, String)>,
+    /// Where it starts
+    #[arg(short = 'w', long, value_name = "DIRECTORY")]
+    workdir: Option<String>,
+    /// Who it runs as
+    #[arg(short = 'u', long, value_name = "USER")]
+    user: Option<String>,
+    sandbox: String,
+}
+
+pub(crate) fn argv() -> Vec<String> {
+    vec!["/bin/sh".to_owned(), "-c".to_owned(), FIND_SHELL.to_owned()]
+}
+
+pub(crate) async fn run(ctx: &Context, mut args: ShellArgs) -> Result<(), Stop> {
+    if !args.talk.detach {
+        args.talk.make_interactive(std::io::stdin().is_terminal());
+    }
+    let request =
+        CreateExec { argv: argv(), workdir: args.workdir, user: args.user, ..args.talk.request(args.env) };
+    exec::start(&ctx.client()?, &args.sandbox, request, &args.talk).await
+}

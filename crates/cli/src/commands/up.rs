@@ -1,0 +1,127 @@
+//! `burrow up`: a daemon that runs, with an image to start sandboxes from.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use burrow_api::BuildImage;
+use burrow_client::{Client, ClientError};
+use clap::Args;
+use tokio::time::Instant;
+
+use super::host::{self, Background};
+use super::image;
+use crate::context::Context;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::local::LocalDaemon;
+use crate::print;
+use crate::transfer::progress::Progress;
+
+/// A daemon that re-adopts hundreds of sandboxes needs seconds; beyond this it hangs.
+const READY_LIMIT: Duration = Duration::from_secs(120);
+const READY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Start the daemon in the background, and build the default image
+///
+/// Uses systemd when its unit is installed. Does nothing that is done already.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Configuration file of the daemon
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Do not build the default image
+    #[arg(long)]
+    no_image: bool,
+}
+
+pub(crate) async fn run(ctx: &Context, args: UpArgs) -> Result<(), Stop> {
+    if !ctx.is_local() {
+        return Err(Failure::new(format!(
+            "could not start the daemon at `{}`: it is not this host",
+            ctx.args.url
+        ))
+        .hint("unset BURROW_URL, or run `burrow up` there")
+        .into());
+    }
+    let daemon = LocalDaemon::read(args.config.as_deref())?;
+    let client = daemon.context(ctx).client()?;
+    let started = match client.readiness().await {
+        Ok(_) => None,
+        Err(error) if error.is_unreachable() => start(&args, &daemon).await?,
+        Err(error) => {
+            return Err(error).or_fail(|| "could not ask the daemon whether it is ready".to_owned());
+        }
+    };
+    wait(&client, started).await?;
+    // The first start wrote the key that this command did not find before.
+    let client = daemon.context(ctx).client()?;
+    if !args.no_image {
+        image::build(&client, BuildImage { name: None, rebuild: false }).await?;
+    }
+    welcome(&client.url());
+    Ok(())
+}
+
+/// `None`: systemd has it.
+async fn start(args: &UpArgs, daemon: &LocalDaemon) -> Result<Option<Background>, Stop> {
+    let what = || "could not start the daemon".to_owned();
+    if !host::is_root() {
+        return Err(Failure::new(format!("{}: it needs root", what())).hint("sudo burrow up").into());
+    }
+    if host::has_unit() && args.config.is_none() {
+        host::systemctl("start").await.or_fail(what)?;
+        return Ok(None);
+    }
+    Background::start(args.config.as_deref(), &daemon.state_dir).or_fail(what).map(Some)
+}
+
+async fn wait(client: &Client, mut started: Option<Background>) -> Result<(), Stop> {
+    let deadline = Instant::now() + READY_LIMIT;
+    let progress = Progress::stages("daemon");
+    loop {
+        let waiting_for = match client.readiness().await {
+            Ok(readiness) if readiness.ready => {
+                progress.finish();
+                return Ok(());
+            }
+            Ok(readiness) => readiness.waiting_for.join(", "),
+            Err(ClientError::Connect { .. } | ClientError::Broken { .. }) => "starting".to_owned(),
+            Err(error) => {
+                return Err(error).or_fail(|| "could not ask the daemon whether it is ready".to_owned());
+            }
+        };
+        progress.stage(&waiting_for, None);
+        if let Some(started) = &mut started
+            && let Ok(Some(status)) = started.child.try_wait()
+        {
+            return Err(gave_up(started, &format!("the daemon ended with {status}")));
+        }
+        if Instant::now() >= deadline {
+            return Err(match &started {
+                Some(started) => gave_up(started, "the daemon is not ready"),
+                None => Failure::new(format!("the daemon is not ready; it waits for: {waiting_for}"))
+                    .hint("its log says more: `journalctl -u burrow`, or /var/log/burrow.log")
+                    .into(),
+            });
+        }
+        tokio::time::sleep(READY_PAUSE).await;
+    }
+}
+
+fn gave_up(started: &Background, what: &str) -> Stop {
+    let words = started.last_words();
+    if !words.is_empty() {
+        print::note(&words);
+    }
+    Failure::new(what)
+        .hint(format!("`burrow doctor` checks this host; the log is `{}`", started.log.display()))
+        .into()
+}
+
+fn welcome(url: &str) {
+    print::note(&format!("the daemon is ready at {url}"));
+    print::note("what to type next:");
+    print::note("  burrow run --rm -- uname -a      a sandbox for one command");
+    print::note("  burrow create --name dev         a sandbox that stays");
+    print::note("  burrow shell dev                 a shell in it");
+    print::note("  burrow doctor                    what this host can do");
+}

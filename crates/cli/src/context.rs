@@ -1,0 +1,175 @@
+//! What every command needs: where the daemon is, and which key opens it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use burrow_client::{ApiKey, Client, ClientOptions};
+use clap::Args;
+
+use crate::failure::{OrFail, Stop};
+
+/// Written by the set-up; readable for root and for the user who called sudo.
+const ADMIN_KEY: &str = "/etc/burrow/admin.key";
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalArgs {
+    /// Address of the daemon
+    #[arg(long, global = true, env = "BURROW_URL", default_value = burrow_api::defaults::URL, value_name = "URL")]
+    pub(crate) url: String,
+    /// API key; else that of ~/.config/burrow/key, else the host's own
+    // Not called `key`: global arguments share one space of names with the commands' own.
+    #[arg(long = "key", global = true, env = "BURROW_API_KEY", hide_env_values = true, value_name = "KEY")]
+    pub(crate) api_key: Option<String>,
+    /// PEM file of a CA to trust besides the system's
+    #[arg(long, global = true, env = "BURROW_CA_FILE", value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// Where the key came from, or why there is none.
+#[derive(Debug)]
+enum KeySource {
+    Found(ApiKey),
+    /// What to tell somebody whom the daemon then refuses.
+    Missing {
+        hint: String,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) args: GlobalArgs,
+    key: KeySource,
+}
+
+impl Context {
+    pub(crate) fn new(mut args: GlobalArgs) -> Self {
+        // A variable that is set to nothing is as good as unset.
+        if args.url.trim().is_empty() {
+            args.url = burrow_api::defaults::URL.to_owned();
+        }
+        args.ca_file = args.ca_file.filter(|file| !file.as_os_str().is_empty());
+        // The host's own key goes to the host's own daemon only: another address could be anybody's.
+        let admin_key = is_loopback(&args.url).then_some(Path::new(ADMIN_KEY));
+        Self::with_keys(args, admin_key)
+    }
+
+    /// For the daemon of this host, whose configuration says where its key is.
+    pub(crate) fn with_admin_key(args: GlobalArgs, file: &Path) -> Self {
+        Self::with_keys(args, Some(file))
+    }
+
+    fn with_keys(args: GlobalArgs, admin_key: Option<&Path>) -> Self {
+        let key = match &args.api_key {
+            Some(key) if !key.trim().is_empty() => KeySource::Found(ApiKey::new(key)),
+            _ => find_key(&key_files(admin_key)),
+        };
+        Self { args, key }
+    }
+
+    pub(crate) fn client(&self) -> Result<Client, Stop> {
+        let key = match &self.key {
+            KeySource::Found(key) => Some(key.clone()),
+            KeySource::Missing { .. } => None,
+        };
+        let options = ClientOptions { url: self.args.url.clone(), key, ca_file: self.args.ca_file.clone() };
+        Client::new(options).or_fail(|| "could not set up the connection".to_owned())
+    }
+
+    /// A better hint than the daemon's for somebody without a key.
+    pub(crate) fn missing_key_hint(&self) -> Option<&str> {
+        match &self.key {
+            KeySource::Found(_) => None,
+            KeySource::Missing { hint } => Some(hint),
+        }
+    }
+
+    /// Whether the daemon meant is on this host.
+    pub(crate) fn is_local(&self) -> bool {
+        is_loopback(&self.args.url)
+    }
+}
+
+fn key_files(admin_key: Option<&Path>) -> Vec<PathBuf> {
+    let own = configuration_directory().map(|directory| directory.join("burrow/key"));
+    own.into_iter().chain(admin_key.map(Path::to_owned)).collect()
+}
+
+fn configuration_directory() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))
+}
+
+fn is_loopback(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn find_key(files: &[PathBuf]) -> KeySource {
+    let mut unreadable = None;
+    for file in files {
+        match fs::read_to_string(file) {
+            Ok(text) if !text.trim().is_empty() => return KeySource::Found(ApiKey::new(&text)),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                unreadable = Some(file.as_path())
+            }
+            Err(_) => {}
+        }
+    }
+    KeySource::Missing { hint: missing_hint(unreadable) }
+}
+
+fn missing_hint(unreadable: Option<&Path>) -> String {
+    match unreadable {
+        Some(file) => format!(
+            "no key was found, and `{}` is not readable for you: use sudo, or set BURROW_API_KEY",
+            file.display()
+        ),
+        None => "no key was found: set BURROW_API_KEY, pass --key, or write one to ~/.config/burrow/key"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_own_key_never_goes_to_another_host() {
+        for (url, local) in [
+            ("http://127.0.0.1:7700", true),
+            ("http://localhost/", true),
+            ("https://[::1]:7700/x", true),
+            ("http://burrow.example:7700", false),
+            ("http://127.0.0.1.example:7700", false),
+            ("http://localhost.example", false),
+            ("http://10.0.0.1:7700", false),
+            ("127.0.0.1", false),
+        ] {
+            assert_eq!(is_loopback(url), local, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_first_file_with_a_key_wins() {
+        let directory = tempfile::tempdir().unwrap();
+        let files: Vec<_> =
+            ["missing", "empty", "first", "second"].map(|name| directory.path().join(name)).into();
+        fs::write(&files[1], "\n").unwrap();
+        fs::write(&files[2], "e2b_first\n").unwrap();
+        fs::write(&files[3], "e2b_second\n").unwrap();
+        match find_key(&files) {
+            KeySource::Found(key) => assert_eq!(key, ApiKey::new("e2b_first")),
+            KeySource::Missing { hint } => panic!("{hint}"),
+        }
+        assert!(matches!(find_key(&files[..2]), KeySource::Missing { .. }));
+    }
+}

@@ -1,0 +1,268 @@
+//! The command line as a whole: which commands there are, and what happens around each of them.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+use crate::commands;
+use crate::context::{Context, GlobalArgs};
+use crate::failure::{CODE_BROKEN_PIPE, CODE_OWN_FAILURE, Failure, Stop};
+use crate::{roles, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  burrow up                                   start the daemon on this host
+  burrow run --rm -- uname -a                 a sandbox for one command
+  burrow create --name web                    a sandbox that stays
+  burrow exec -it web -- bash                 a terminal in it
+  burrow cp ./site web:/srv/                  files into it
+  burrow stop web && burrow start web         its files are still there
+
+Sandboxes are meant by name, by id, or by the first characters of their id.";
+
+const WRONG_KEY_HINT: &str = "the key comes from --key, BURROW_API_KEY, ~/.config/burrow/key or /etc/burrow/admin.key, in this \
+    order; `burrow key create` on the daemon's host makes another";
+
+/// Persistent sandboxes for AI agents.
+#[derive(Debug, Parser)]
+#[command(name = "burrow", version, after_help = EXAMPLES, disable_help_subcommand = true, max_term_width = 110)]
+struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(commands::run::RunArgs),
+    Create(commands::create::CreateArgs),
+    Exec(commands::exec::ExecArgs),
+    Shell(commands::shell::ShellArgs),
+    Ls(commands::ls::LsArgs),
+    Ps(commands::ps::PsArgs),
+    Inspect(commands::inspect::InspectArgs),
+    Logs(commands::logs::LogsArgs),
+    Attach(commands::attach::AttachArgs),
+    Kill(commands::kill::KillArgs),
+    Wait(commands::wait::WaitArgs),
+    Stats(commands::stats::StatsArgs),
+    Events(commands::events::EventsArgs),
+    Stop(commands::power::StopArgs),
+    Start(commands::power::StartArgs),
+    Pause(commands::power::PauseArgs),
+    Resume(commands::power::ResumeArgs),
+    Update(commands::update::UpdateArgs),
+    Env(commands::env::EnvArgs),
+    Rm(commands::rm::RmArgs),
+    Rename(commands::rename::RenameArgs),
+    Cp(commands::cp::CpArgs),
+    Files(commands::files::FilesArgs),
+    Service(commands::service::ServiceArgs),
+    Key(commands::key::KeyArgs),
+    Image(commands::image::ImageArgs),
+    Config(commands::config::ConfigArgs),
+    Backup(commands::backup::BackupArgs),
+    Doctor(commands::doctor::DoctorArgs),
+    Serve(commands::serve::ServeArgs),
+    Up(commands::up::UpArgs),
+    Down(commands::down::DownArgs),
+    Version(commands::version::VersionArgs),
+    Completion(commands::completion::CompletionArgs),
+}
+
+/// The program from its first instruction to its exit code.
+pub fn main() -> ExitCode {
+    roles::take_over(std::env::args_os().nth(1).as_deref());
+    let cli = Cli::parse();
+    let ctx = Context::new(cli.global);
+    // The daemon makes its own runtime.
+    let result = if let Command::Serve(args) = cli.command {
+        commands::serve::run(args)
+    } else {
+        on_runtime(&ctx, cli.command)
+    };
+    terminal::restore();
+    ExitCode::from(match result {
+        Ok(()) => 0,
+        Err(stop) => report(&ctx, stop),
+    })
+}
+
+/// The command line's definition, for completions and generated references.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+fn on_runtime(ctx: &Context, command: Command) -> Result<(), Stop> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new("could not start").because(&error))?;
+    let result = runtime.block_on(run(ctx, command));
+    // A thread may still be blocked in a write that nobody takes; the process ends without it.
+    runtime.shutdown_background();
+    result
+}
+
+async fn run(ctx: &Context, command: Command) -> Result<(), Stop> {
+    let own_failure = |stop: Stop| stop.with_code(CODE_OWN_FAILURE);
+    match command {
+        Command::Run(args) => commands::run::run(ctx, args).await.map_err(own_failure),
+        Command::Create(args) => commands::create::run(ctx, args).await,
+        Command::Exec(args) => commands::exec::run(ctx, args).await.map_err(own_failure),
+        Command::Shell(args) => commands::shell::run(ctx, args).await.map_err(own_failure),
+        Command::Ls(args) => commands::ls::run(ctx, args).await,
+        Command::Ps(args) => commands::ps::run(ctx, args).await,
+        Command::Inspect(args) => commands::inspect::run(ctx, args).await,
+        Command::Logs(args) => commands::logs::run(ctx, args).await,
+        Command::Attach(args) => commands::attach::run(ctx, args).await.map_err(own_failure),
+        Command::Kill(args) => commands::kill::run(ctx, args).await,
+        Command::Wait(args) => commands::wait::run(ctx, args).await.map_err(own_failure),
+        Command::Stats(args) => commands::stats::run(ctx, args).await,
+        Command::Events(args) => commands::events::run(ctx, args).await,
+        Command::Stop(args) => commands::power::stop(ctx, args).await,
+        Command::Start(args) => commands::power::start(ctx, args).await,
+        Command::Pause(args) => commands::power::pause(ctx, args).await,
+        Command::Resume(args) => commands::power::resume(ctx, args).await,
+        Command::Update(args) => commands::update::run(ctx, args).await,
+        Command::Env(args) => commands::env::run(ctx, args).await,
+        Command::Rm(args) => commands::rm::run(ctx, args).await,
+        Command::Rename(args) => commands::rename::run(ctx, args).await,
+        Command::Cp(args) => commands::cp::run(ctx, args).await,
+        Command::Files(args) => commands::files::run(ctx, args).await,
+        Command::Service(args) => commands::service::run(ctx, args).await,
+        Command::Key(args) => commands::key::run(ctx, args).await,
+        Command::Image(args) => commands::image::run(ctx, args).await,
+        Command::Config(args) => commands::config::run(ctx, args).await,
+        Command::Backup(args) => commands::backup::run(ctx, args).await,
+        Command::Doctor(args) => commands::doctor::run(ctx, args).await,
+        Command::Serve(args) => commands::serve::run(args),
+        Command::Up(args) => commands::up::run(ctx, args).await,
+        Command::Down(args) => commands::down::run(ctx, args).await,
+        Command::Version(args) => commands::version::run(ctx, args).await,
+        Command::Completion(args) => commands::completion::run(args),
+    }
+}
+
+/// Tells the person, and answers the exit code.
+fn report(ctx: &Context, stop: Stop) -> u8 {
+    let failure = match stop {
+        Stop::Exit(code) => return code,
+        Stop::BrokenPipe => return CODE_BROKEN_PIPE,
+        Stop::Failed(failure) => failure,
+    };
+    let hint = match failure.unauthorized {
+        true => Some(ctx.missing_key_hint().unwrap_or(WRONG_KEY_HINT).to_owned()),
+        false => failure.hint.clone(),
+    };
+    let mut stderr = io::stderr().lock();
+    let (error, plain) = if colours(&stderr) {
+        ("\u{1b}[1;31merror:\u{1b}[0m", "\u{1b}[1mhint:\u{1b}[0m")
+    } else {
+        ("error:", "hint:")
+    };
+    let _ = writeln!(stderr, "{error} {failure}");
+    if let Some(hint) = hint {
+        let _ = writeln!(stderr, "{plain} {}", crate::print::escape::escape(&hint));
+    }
+    failure.code
+}
+
+/// Colours are for terminals whose users did not say otherwise.
+fn colours(stderr: &io::StderrLock<'_>) -> bool {
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    stderr.is_terminal() && !unwanted && !dumb
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        command().debug_assert();
+    }
+
+    #[track_caller]
+    fn check(line: &str, good: bool) {
+        let arguments = std::iter::once("burrow").chain(line.split_whitespace());
+        let parsed = Cli::try_parse_from(arguments);
+        assert_eq!(parsed.is_ok(), good, "{line}: {:?}", parsed.err().map(|error| error.to_string()));
+    }
+
+    #[test]
+    fn command_lines_that_people_write_are_understood() {
+        for line in [
+            "run",
+            "run --rm -- uname -a",
+            "run --rm -it --name x -e A=b --ram 512M --cpu 1.5 -- bash -l",
+            "create --name web --if-not-exists --label a=b --label c=d --ttl 2h --disk 10G --pids 512",
+            "create -f spec.yaml --ephemeral",
+            "exec web ls -la /",
+            "exec -it web -- bash -l",
+            "exec -d --timeout 30s -e A=b -w /tmp -u user web sleep 100",
+            "exec web -c true",
+            "shell web",
+            "ls --label a=b --state running --json",
+            "ls -qa",
+            "ps web --running -q",
+            "logs -f web exeabc",
+            "attach --from 0 exeabc",
+            "kill -s KILL web exeabc",
+            "wait --timeout 5s exeabc",
+            "stats web --json",
+            "events -f --since 12 --sandbox web",
+            "stop web other --grace 1s",
+            "update web --ram 2G --label a=b --unlabel c",
+            "env set web A=b C=d",
+            "env rm web A",
+            "rm -f web other",
+            "rename web site",
+            "cp ./x web:/x",
+            "cp - web:/x",
+            "cp web:/x -",
+            "files ls web /",
+            "files write --mode 600 web /x",
+            "files rm -r web /x",
+            "service add web app --restart on-failure -- ./serve --port 80",
+            "key create ci --scope exec --sandbox web --ttl 24h",
+            "key revoke keyabc",
+            "image build --rebuild",
+            "config show",
+            "backup -o x.tar",
+            "doctor --json",
+            "serve --config /etc/burrow/config.toml",
+            "up",
+            "down --stop-sandboxes",
+            "version --json --url http://[::1]:7700",
+            "completion zsh",
+        ] {
+            check(line, true);
+        }
+    }
+
+    #[test]
+    fn command_lines_that_make_no_sense_are_refused() {
+        for line in [
+            "",
+            "nonsense",
+            "exec",
+            "exec web",
+            "exec web -c true ls",
+            "create --ram 5",
+            "create --ttl soon",
+            "create --label x",
+            "run -e 1A=b",
+            "ls --state asleep",
+            "kill -s NOPE x",
+            "env set web",
+            "service add web app",
+            "key create ci --scope root",
+            "rename web",
+            "completion tcsh",
+        ] {
+            check(line, false);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Disks: btrfs in the kernel and its tools, loop devices, free space.
+
+use std::path::Path;
+
+use burrow_daemon::probes::{self, VolumesFinding};
+
+use super::Check;
+use crate::local::LocalDaemon;
+use crate::print::quantity;
+
+const AREA: &str = "disk";
+/// The default image, a few sandboxes, and room to work.
+const SPACE_WANTED: u64 = 5 << 30;
+const SPACE_NEEDED: u64 = 1 << 30;
+
+pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
+    // It asks programs for their version, which blocks.
+    let findings = tokio::task::spawn_blocking(probes::volumes).await.unwrap_or_default();
+    let mut checks: Vec<_> = findings.into_iter().map(finding).collect();
+    let state = daemon.map_or(Path::new("/var/lib/burrow"), |daemon| &daemon.state_dir);
+    checks.push(space("space for state", state));
+    checks
+}
+
+fn finding(finding: VolumesFinding) -> Check {
+    match finding.found {
+        Ok(found) => Check::ok(AREA, finding.subject, found),
+        Err(problem) => {
+            let check = match problem.fatal {
+                true => Check::fail(AREA, finding.subject, problem.reason),
+                false => Check::warn(AREA, finding.subject, problem.reason),
+            };
+            match problem.fix {
+                Some(fix) => check.fix(format!("sudo {fix}")),
+                None => check,
+            }
+        }
+    }
+}
+
+fn space(name: &'static str, path: &Path) -> Check {
+    let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let Ok(found) = rustix::fs::statvfs(existing) else {
+        return Check::warn(AREA, name, format!("could not ask the file system of `{}`", existing.display()));
+    };
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    space_check(name, existing, free)
+}
+
+fn space_check(name: &'static str, path: &Path, free: u64) -> Check {
+    let shown = format!("{} free at {}", quantity::bytes(free), path.display());
+    let fix = format!(
+        "free some, or put the state elsewhere; what takes it: sudo du -xh -d 2 {} | sort -h | tail",
+        path.display()
+    );
+    if free >= SPACE_WANTED {
+        Check::ok(AREA, name, shown)
+    } else if free >= SPACE_NEEDED {
+        Check::warn(AREA, name, format!("{shown}, less than {}", quantity::bytes(SPACE_WANTED))).fix(fix)
+    } else {
+        Check::fail(AREA, name, format!("{shown}, less than {}", quantity::bytes(SPACE_NEEDED))).fix(fix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn little_space_warns_and_less_fails() {
+        for (free, verdict) in [(20 << 30, Verdict::Ok), (2 << 30, Verdict::Warn), (1 << 20, Verdict::Fail)] {
+            assert_eq!(space_check("space", Path::new("/"), free).verdict, verdict);
+        }
+    }
+}

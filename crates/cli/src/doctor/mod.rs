@@ -1,0 +1,104 @@
+//! Examines this host, one file per area. Looks only; changes nothing.
+//!
+//! Whatever can be found out without the daemon is, since the daemon may be down for just that reason.
+
+mod cgroups;
+mod daemon;
+mod disk;
+mod kernel;
+mod network;
+mod packages;
+mod processes;
+mod program;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::failure::Stop;
+use crate::local::LocalDaemon;
+
+/// What a check came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Ok,
+    /// Worth knowing; nothing is missing.
+    Note,
+    /// Something optional does not work.
+    Warn,
+    /// Something required does not work.
+    Fail,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Check {
+    pub(crate) area: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) verdict: Verdict,
+    /// What was found, and for a "no" the reason.
+    pub(crate) found: String,
+    /// The command that mends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fix: Option<String>,
+}
+
+impl Check {
+    fn new(area: &'static str, name: &'static str, verdict: Verdict, found: impl Into<String>) -> Self {
+        Self { area, name, verdict, found: found.into(), fix: None }
+    }
+
+    pub(crate) fn ok(area: &'static str, name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(area, name, Verdict::Ok, found)
+    }
+
+    pub(crate) fn note(area: &'static str, name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(area, name, Verdict::Note, found)
+    }
+
+    pub(crate) fn warn(area: &'static str, name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(area, name, Verdict::Warn, found)
+    }
+
+    pub(crate) fn fail(area: &'static str, name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(area, name, Verdict::Fail, found)
+    }
+
+    pub(crate) fn fix(mut self, command: impl Into<String>) -> Self {
+        self.fix = Some(command.into());
+        self
+    }
+}
+
+pub(crate) async fn examine(ctx: &Context, config: Option<&Path>) -> Vec<Check> {
+    let (daemon, problem) = match LocalDaemon::read(config) {
+        Ok(daemon) => (Some(daemon), None),
+        Err(stop) => (None, Some(configuration(stop))),
+    };
+    let local = daemon.as_ref().map(|daemon| daemon.context(ctx));
+    let ctx = local.as_ref().unwrap_or(ctx);
+    let mut checks = kernel::examine();
+    checks.extend(cgroups::examine());
+    checks.extend(disk::examine(daemon.as_ref()).await);
+    checks.extend(network::examine(ctx, daemon.as_ref()).await);
+    checks.extend(processes::examine(daemon.as_ref()).await);
+    checks.extend(problem);
+    checks.extend(daemon::examine(ctx).await);
+    checks
+}
+
+/// A configuration that cannot be read keeps the daemon from starting.
+fn configuration(stop: Stop) -> Check {
+    let check = |found: String| Check::fail("daemon", "configuration", found);
+    match stop {
+        Stop::Failed(failure) => {
+            let shown = check(failure.to_string());
+            match failure.hint {
+                Some(hint) => shown.fix(hint),
+                None => shown,
+            }
+        }
+        Stop::Exit(_) | Stop::BrokenPipe => check("it could not be read".to_owned()),
+    }
+}

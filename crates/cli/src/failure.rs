@@ -1,0 +1,158 @@
+//! How a command ends when it does not end well: a message, a hint, an exit code.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use burrow_api::ErrorCode;
+use burrow_client::ClientError;
+
+use crate::print::escape::escape;
+
+/// Exit codes, as scripts see them.
+pub(crate) const CODE_GENERAL: u8 = 1;
+/// Burrow's own failure while running somebody's process, told from the process's own codes (as docker does).
+pub(crate) const CODE_OWN_FAILURE: u8 = 125;
+/// The time given with `--timeout` was up (as timeout(1) does).
+pub(crate) const CODE_TIMED_OUT: u8 = 124;
+/// 128 + SIGPIPE: what a shell shows for a program that wrote to a closed pipe.
+pub(crate) const CODE_BROKEN_PIPE: u8 = 141;
+
+/// Why a command stops early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Failed(Failure),
+    /// All has been said; leave with this code.
+    Exit(u8),
+    /// Nobody reads our output any more: leave quietly.
+    BrokenPipe,
+}
+
+/// Something for a person to read.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What was tried and on what.
+    pub(crate) what: String,
+    /// Why it did not work, from the outside in.
+    pub(crate) causes: Vec<String>,
+    pub(crate) hint: Option<String>,
+    pub(crate) code: u8,
+    /// The daemon did not accept the key (or there was none).
+    pub(crate) unauthorized: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), causes: Vec::new(), hint: None, code: CODE_GENERAL, unauthorized: false }
+    }
+
+    pub(crate) fn because(mut self, error: &dyn Error) -> Self {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            self.causes.push(error.to_string());
+            cause = error.source();
+        }
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&escape(&self.what))?;
+        for cause in &self.causes {
+            write!(f, ": {}", escape(cause))?;
+        }
+        Ok(())
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl Stop {
+    /// The same with another exit code, unless one was chosen already.
+    pub(crate) fn with_code(self, code: u8) -> Self {
+        match self {
+            Self::Failed(failure) if failure.code == CODE_GENERAL => {
+                Self::Failed(Failure { code, ..failure })
+            }
+            other @ (Self::Failed(_) | Self::Exit(_) | Self::BrokenPipe) => other,
+        }
+    }
+
+    /// A failure to write to standard output.
+    pub(crate) fn output(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::BrokenPipe
+        } else {
+            Failure::new("could not write to standard output").because(&error).into()
+        }
+    }
+}
+
+/// Says what was tried when a step fails.
+pub(crate) trait OrFail<T> {
+    fn or_fail(self, what: impl FnOnce() -> String) -> Result<T, Stop>;
+}
+
+impl<T> OrFail<T> for Result<T, ClientError> {
+    fn or_fail(self, what: impl FnOnce() -> String) -> Result<T, Stop> {
+        self.map_err(|error| {
+            if let ClientError::Local { source } = &error
+                && source.kind() == io::ErrorKind::BrokenPipe
+            {
+                return Stop::BrokenPipe;
+            }
+            let mut failure = Failure::new(what()).because(&error);
+            failure.hint = error.hint();
+            failure.unauthorized = error.code() == Some(ErrorCode::Unauthorized);
+            failure.into()
+        })
+    }
+}
+
+impl<T> OrFail<T> for io::Result<T> {
+    fn or_fail(self, what: impl FnOnce() -> String) -> Result<T, Stop> {
+        self.map_err(|error| {
+            let failure = Failure::new(what()).because(&error);
+            let failure = match error.kind() == io::ErrorKind::PermissionDenied {
+                true => failure.hint("try again with sudo"),
+                false => failure,
+            };
+            failure.into()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_reads_from_the_attempt_to_the_cause_without_control_bytes() {
+        let error = io::Error::other("it said \u{1b}[31mno");
+        let failure = Failure::new("could not open `x`").because(&error);
+        assert_eq!(failure.to_string(), "could not open `x`: it said \\x1b[31mno");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let error = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(matches!(Stop::output(error), Stop::BrokenPipe));
+    }
+
+    #[test]
+    fn the_code_of_exec_replaces_the_general_one_only() {
+        let stop = Stop::from(Failure::new("x")).with_code(CODE_OWN_FAILURE);
+        assert!(matches!(stop, Stop::Failed(Failure { code: CODE_OWN_FAILURE, .. })));
+        assert!(matches!(Stop::Exit(3).with_code(CODE_OWN_FAILURE), Stop::Exit(3)));
+    }
+}

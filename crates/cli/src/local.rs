@@ -1,0 +1,83 @@
+//! The daemon of this host, as its configuration file describes it: for the commands that start, stop and examine it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use burrow_daemon::Config;
+
+use crate::context::{Context, GlobalArgs};
+use crate::failure::{Failure, Stop};
+
+#[derive(Clone, Debug)]
+pub(crate) struct LocalDaemon {
+    pub(crate) url: String,
+    pub(crate) listen: SocketAddr,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) run_dir: PathBuf,
+    pub(crate) criu: Option<PathBuf>,
+    admin_key_file: PathBuf,
+}
+
+impl LocalDaemon {
+    /// From the file given, else the usual one; without a file all has its defaults.
+    pub(crate) fn read(config: Option<&Path>) -> Result<Self, Stop> {
+        let config = Config::load(config).map_err(|error| {
+            let mut failure = Failure::new("could not read the daemon's configuration").because(&error);
+            failure.hint = error.hint().map(str::to_owned);
+            failure
+        })?;
+        Ok(Self::of(&config))
+    }
+
+    fn of(config: &Config) -> Self {
+        Self {
+            url: url(config.listen, config.tls.is_some()),
+            listen: config.listen,
+            state_dir: config.state_dir.clone(),
+            run_dir: config.run_dir.clone(),
+            criu: config.runtime.criu.clone(),
+            admin_key_file: config.admin_key_file.clone(),
+        }
+    }
+
+    /// The same daemon as the one that `ctx` means, unless that names another one by address.
+    pub(crate) fn context(&self, ctx: &Context) -> Context {
+        if ctx.args.url != burrow_api::defaults::URL {
+            return Context::new(ctx.args.clone());
+        }
+        let args = GlobalArgs { url: self.url.clone(), ..ctx.args.clone() };
+        Context::with_admin_key(args, &self.admin_key_file)
+    }
+
+    pub(crate) fn pid_file(&self) -> PathBuf {
+        self.run_dir.join("daemon.pid")
+    }
+}
+
+/// How to reach, from here, what listens there.
+fn url(listen: SocketAddr, tls: bool) -> String {
+    let host = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip @ (IpAddr::V4(_) | IpAddr::V6(_)) => ip,
+    };
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{}", SocketAddr::new(host, listen.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_listens_everywhere_is_reached_on_loopback() {
+        for (listen, tls, expected) in [
+            ("127.0.0.1:7700", false, "http://127.0.0.1:7700"),
+            ("0.0.0.0:7701", false, "http://127.0.0.1:7701"),
+            ("[::]:7700", true, "https://[::1]:7700"),
+            ("10.0.0.1:80", true, "https://10.0.0.1:80"),
+        ] {
+            assert_eq!(url(listen.parse().unwrap(), tls), expected);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Reads what people write on the command line: durations, sizes, cores, pairs, modes, signals.
+
+use std::time::Duration;
+
+/// `30s`, `1h30m`, `500ms`; a bare number is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.trim().parse::<u64>() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    humantime::parse_duration(text)
+        .map_err(|_| format!("`{text}` is not a duration such as 30s, 5m or 1h30m"))
+}
+
+/// The same, of at least a second.
+pub(crate) fn duration_from_second(text: &str) -> Result<Duration, String> {
+    let duration = duration(text)?;
+    if duration < Duration::from_secs(1) {
+        return Err("it must be at least 1s".to_owned());
+    }
+    Ok(duration)
+}
+
+/// The same, of at least a millisecond.
+pub(crate) fn duration_positive(text: &str) -> Result<Duration, String> {
+    let duration = duration(text)?;
+    if duration < Duration::from_millis(1) {
+        return Err("it must be at least 1ms".to_owned());
+    }
+    Ok(duration)
+}
+
+/// `512M`, `2G`, as MiB.
+pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
+    let bytes = burrow_model::parse_bytes(text)
+        .ok_or_else(|| format!("`{text}` is not a size such as 512M or 2G"))?;
+    if bytes < burrow_model::MIB {
+        return Err(format!("`{text}` is less than 1M; write the unit, such as 512M or 2G"));
+    }
+    u32::try_from(bytes / burrow_model::MIB).map_err(|_| format!("`{text}` is too large"))
+}
+
+/// `1.5` or `1500m` cores, as thousandths.
+pub(crate) fn cpu_millis(text: &str) -> Result<u32, String> {
+    let bad = || format!("`{text}` is not a number of cores such as 1.5 or 500m");
+    let millis = match text.strip_suffix('m') {
+        Some(millis) => millis.parse::<f64>().map_err(|_| bad())?,
+        None => text.parse::<f64>().map_err(|_| bad())? * 1000.0,
+    };
+    if !(millis >= 1.0 && millis <= f64::from(u32::MAX)) {
+        return Err(bad());
+    }
+    Ok(millis.round() as u32)
+}
+
+/// `KEY=VALUE`; a bare `KEY` takes its value from our own environment.
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
+    let (key, value) = match text.split_once('=') {
+        Some((key, value)) => (key.to_owned(), value.to_owned()),
+        None => match std::env::var(text) {
+            Ok(value) => (text.to_owned(), value),
+            Err(_) => return Err(format!("`{text}` is not KEY=VALUE, and not set in your own environment")),
+        },
+    };
+    burrow_model::check_env_name(&key, &value).map_err(|error| error.to_string())?;
+    Ok((key, value))
+}
+
+/// `key=value`
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    let label: burrow_model::Label =
+        text.parse().map_err(|error: burrow_model::LabelError| error.to_string())?;
+    Ok((label.key, label.value))
+}
+
+/// Octal permission bits, as the API takes them.
+pub(crate) fn mode(text: &str) -> Result<String, String> {
+    let bad = || format!("`{text}` is not an octal mode such as 644 or 0755");
+    let bits = u32::from_str_radix(text, 8).map_err(|_| bad())?;
+    if bits > 0o7777 || text.starts_with('+') {
+        return Err(bad());
+    }
+    Ok(format!("{bits:04o}"))
+}
+
+const SIGNALS: [(&str, u8); 28] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("ILL", 4),
+    ("TRAP", 5),
+    ("ABRT", 6),
+    ("BUS", 7),
+    ("FPE", 8),
+    ("KILL", 9),
+    ("USR1", 10),
+    ("SEGV", 11),
+    ("USR2", 12),
+    ("PIPE", 13),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("CHLD", 17),
+    ("CONT", 18),
+    ("STOP", 19),
+    ("TSTP", 20),
+    ("TTIN", 21),
+    ("TTOU", 22),
+    ("URG", 23),
+    ("XCPU", 24),
+    ("XFSZ", 25),
+    ("VTALRM", 26),
+    ("WINCH", 28),
+    ("IO", 29),
+    ("SYS", 31),
+];
+
+/// Number of `SIGTERM`, `TERM` or `15` on Linux.
+pub(crate) fn signal_number(text: &str) -> Option<u8> {
+    if let Ok(number) = text.parse::<u8>() {
+        return (1..=64).contains(&number).then_some(number);
+    }
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+}
+
+/// A signal as the API takes it.
+pub(crate) fn signal(text: &str) -> Result<String, String> {
+    match signal_number(text) {
+        Some(_) => Ok(text.to_ascii_uppercase()),
+        None => Err(format!("`{text}` is not a signal such as TERM, SIGKILL or 9")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        assert_eq!(duration("30").unwrap(), Duration::from_secs(30));
+        assert_eq!(duration("1h30m").unwrap(), Duration::from_secs(5400));
+        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
+        for bad in ["", "-1s", "soon", "5 parsecs"] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+        assert!(duration_from_second("10ms").is_err());
+        assert!(duration_positive("0s").is_err());
+    }
+
+    #[test]
+    fn sizes_become_mebibytes_and_bare_numbers_are_questioned() {
+        assert_eq!(mebibytes("2G").unwrap(), 2048);
+        assert_eq!(mebibytes("512M").unwrap(), 512);
+        assert!(mebibytes("512").unwrap_err().contains("write the unit"));
+        assert!(mebibytes("-1G").is_err());
+    }
+
+    #[test]
+    fn cores_become_thousandths() {
+        assert_eq!(cpu_millis("1.5").unwrap(), 1500);
+        assert_eq!(cpu_millis("500m").unwrap(), 500);
+        for bad in ["0", "-1", "NaN", "inf", "two"] {
+            assert!(cpu_millis(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn variables_and_labels_are_checked_before_they_travel() {
+        assert_eq!(variable("A=b=c").unwrap(), ("A".to_owned(), "b=c".to_owned()));
+        assert!(variable("1A=b").is_err());
+        assert!(variable("BURROW_TEST_UNSET_VARIABLE").is_err());
+        assert_eq!(label("team=a").unwrap(), ("team".to_owned(), "a".to_owned()));
+        assert!(label("team").is_err());
+    }
+
+    #[test]
+    fn modes_are_octal() {
+        assert_eq!(mode("644").unwrap(), "0644");
+        assert_eq!(mode("04755").unwrap(), "4755");
+        for bad in ["", "rwx", "999", "77777", "-1", "+7"] {
+            assert!(mode(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        assert_eq!(signal_number("SIGKILL"), Some(9));
+        assert_eq!(signal_number("term"), Some(15));
+        assert_eq!(signal_number("15"), Some(15));
+        assert_eq!(signal_number("0"), None);
+        assert!(signal("NOPE").is_err());
+    }
+}

@@ -1,0 +1,52 @@
+//! JSON for scripts and for eyes: indented, and without characters that a terminal would act on.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Stop};
+use crate::print;
+
+/// Prints a value over several lines.
+pub(crate) fn pretty<T: Serialize + ?Sized>(value: &T) -> Result<(), Stop> {
+    print::line(&harmless(&serde_json::to_string_pretty(value).map_err(encode)?))
+}
+
+/// Prints a value on one line, as one of a stream.
+pub(crate) fn compact<T: Serialize + ?Sized>(value: &T) -> Result<(), Stop> {
+    print::line(&harmless(&serde_json::to_string(value).map_err(encode)?))
+}
+
+fn encode(error: serde_json::Error) -> Stop {
+    Failure::new("could not write the answer as JSON").because(&error).into()
+}
+
+/// JSON leaves DEL and the C1 controls as they are. Outside of ASCII there are only strings in JSON, and in a string
+/// every character may be written as an escape, so this changes nothing for who parses it.
+fn harmless(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        let harmful = character == '\u{7f}'
+            || ('\u{80}'..='\u{9f}').contains(&character)
+            || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if harmful {
+            write!(shown, "\\u{:04x}", character as u32).expect("writing to a string succeeds");
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_means_the_same_and_moves_no_terminal() {
+        let value = serde_json::json!({ "name": "a\u{1b}[0m\u{9b}1m\u{202e}ü" });
+        let text = harmless(&serde_json::to_string(&value).unwrap());
+        assert_eq!(text, r#"{"name":"a\u001b[0m\u009b1m\u202eü"}"#);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+}

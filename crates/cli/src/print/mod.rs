@@ -1,0 +1,34 @@
+//! Answers as text: tables, JSON, ages; everything from a sandbox escaped on its way to a terminal.
+
+pub(crate) mod escape;
+pub(crate) mod json;
+pub(crate) mod quantity;
+pub(crate) mod table;
+
+use std::io::{self, Write as _};
+
+use crate::failure::Stop;
+
+/// Writes data to standard output.
+pub(crate) fn data(text: &str) -> Result<(), Stop> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Stop::output)
+}
+
+/// Writes one line of data to standard output.
+pub(crate) fn line(text: &str) -> Result<(), Stop> {
+    data(&format!("{text}\n"))
+}
+
+/// Says something to the person at the terminal. A closed standard error is nobody's loss.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// What a list or an object is printed as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+pub(crate) struct Format {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

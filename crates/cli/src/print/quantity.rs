@@ -1,0 +1,86 @@
+//! Times and sizes as people read them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How long ago, in its largest unit: `42s`, `3m`, `5h`, `12d`.
+pub(crate) fn age(then_ms: u64, now_ms: u64) -> String {
+    let seconds = now_ms.saturating_sub(then_ms) / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// `1.5 GiB`
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit < UNITS.len() - 1 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 || value >= 100.0 {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// `2026-11-15T02:39:53Z`
+pub(crate) fn timestamp(at_ms: u64) -> String {
+    let at = UNIX_EPOCH + std::time::Duration::from_millis(at_ms);
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+/// `12.3s`, from microseconds.
+pub(crate) fn seconds(micros: u64) -> String {
+    format!("{:.1}s", micros as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_its_largest_unit() {
+        for (seconds, shown) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (3_599, "59m"),
+            (3_600, "1h"),
+            (172_799, "47h"),
+            (172_800, "2d"),
+        ] {
+            assert_eq!(age(1_000, 1_000 + seconds * 1_000), shown);
+        }
+        assert_eq!(age(5_000, 1_000), "0s", "a clock that runs behind is not a fault");
+    }
+
+    #[test]
+    fn sizes_have_three_digits_or_fewer() {
+        for (count, shown) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536 << 20, "1.5 GiB"),
+            (512 << 20, "512 MiB"),
+            (u64::MAX, "16777216 TiB"),
+        ] {
+            assert_eq!(bytes(count), shown);
+        }
+    }
+
+    #[test]
+    fn a_timestamp_is_in_utc() {
+        assert_eq!(timestamp(1_794_710_393_000), "2026-11-15T02:39:53Z");
+    }
+}

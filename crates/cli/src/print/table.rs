@@ -1,0 +1,60 @@
+//! Tables for people: aligned columns, no lines, everything escaped.
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+use crate::failure::Stop;
+use crate::print;
+use crate::print::escape::escape;
+
+/// Rows under a header.
+pub(crate) fn render(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row.iter().map(|cell| escape(cell)).collect::<Vec<_>>());
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+pub(crate) fn print(header: &[&str], rows: &[Vec<String>]) -> Result<(), Stop> {
+    print::data(&render(header, rows))
+}
+
+/// `a=1,b=2`
+pub(crate) fn pairs<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
+    let pairs: Vec<_> = pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+    pairs.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_lines_have_no_tail() {
+        let rows = vec![
+            vec!["sbxabc".to_owned(), "web".to_owned(), String::new()],
+            vec!["sbxdefghi".to_owned(), "a\u{1b}[2J".to_owned(), "漢=1".to_owned()],
+        ];
+        assert_eq!(
+            render(&["ID", "NAME", "LABELS"], &rows),
+            "ID         NAME      LABELS\n\
+             sbxabc     web\n\
+             sbxdefghi  a\\x1b[2J  漢=1\n"
+        );
+    }
+
+    #[test]
+    fn an_empty_list_is_its_header() {
+        assert_eq!(render(&["ID", "NAME"], &[]), "ID  NAME\n");
+    }
+}

@@ -1,0 +1,156 @@
+//! Bytes between the async side (network) and the blocking side (tar, local disk), through a bounded queue.
+
+use std::io::{self, Read, Write};
+
+use bytes::{Buf as _, Bytes};
+use futures_util::Stream;
+use tokio::sync::mpsc;
+
+/// Pieces under way; with the size of a piece, the memory a transfer takes.
+const QUEUE: usize = 8;
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A blocking reader of what the async side sends.
+pub(crate) fn to_blocking() -> (QueueSender, QueueReader) {
+    let (queue, received) = mpsc::channel(QUEUE);
+    (QueueSender { queue }, QueueReader { queue: received, current: Bytes::new(), complete: false })
+}
+
+/// An async stream of what the blocking side writes.
+pub(crate) fn from_blocking() -> (QueueWriter, impl Stream<Item = io::Result<Bytes>> + Send + 'static) {
+    let (sender, queue) = mpsc::channel(QUEUE);
+    let stream =
+        futures_util::stream::unfold(queue, |mut queue: mpsc::Receiver<io::Result<Bytes>>| async move {
+            queue.recv().await.map(|item| (item, queue))
+        });
+    (QueueWriter { queue: sender, buffer: Vec::with_capacity(PIECE_BYTES) }, stream)
+}
+
+/// Dropped without [`QueueSender::finish`], the reader meets an error: half an archive must not look like a whole one.
+#[derive(Debug)]
+pub(crate) struct QueueSender {
+    queue: mpsc::Sender<Piece>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Bytes(Bytes),
+    End,
+}
+
+/// Whether there is still somebody to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Yes,
+    ReaderGone,
+}
+
+impl QueueSender {
+    pub(crate) async fn send(&self, bytes: Bytes) -> Taken {
+        match self.queue.send(Piece::Bytes(bytes)).await {
+            Ok(()) => Taken::Yes,
+            Err(_) => Taken::ReaderGone,
+        }
+    }
+
+    pub(crate) async fn finish(self) {
+        let _ = self.queue.send(Piece::End).await;
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct QueueReader {
+    queue: mpsc::Receiver<Piece>,
+    current: Bytes,
+    complete: bool,
+}
+
+impl Read for QueueReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            if self.complete {
+                return Ok(0);
+            }
+            match self.queue.blocking_recv() {
+                Some(Piece::Bytes(bytes)) => self.current = bytes,
+                Some(Piece::End) => self.complete = true,
+                None => {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the transfer was given up"));
+                }
+            }
+        }
+        let count = buffer.len().min(self.current.len());
+        self.current.copy_to_slice(&mut buffer[..count]);
+        Ok(count)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct QueueWriter {
+    queue: mpsc::Sender<io::Result<Bytes>>,
+    buffer: Vec<u8>,
+}
+
+impl QueueWriter {
+    /// Ends the stream with an error instead of quietly.
+    pub(crate) fn fail(&mut self, error: &io::Error) {
+        self.buffer.clear();
+        let _ = self.queue.blocking_send(Err(io::Error::new(error.kind(), error.to_string())));
+    }
+}
+
+impl Write for QueueWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = bytes.len().min(PIECE_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..count]);
+        if self.buffer.len() == PIECE_BYTES {
+            self.flush()?;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::replace(&mut self.buffer, Vec::with_capacity(PIECE_BYTES));
+        let sent = self.queue.blocking_send(Ok(Bytes::from(piece)));
+        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the transfer was given up"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::TryStreamExt as _;
+
+    #[tokio::test]
+    async fn bytes_come_through_in_order_both_ways() {
+        let sent: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+        let (mut writer, stream) = from_blocking();
+        let copy = sent.clone();
+        let writing =
+            tokio::task::spawn_blocking(move || writer.write_all(&copy).and_then(|()| writer.flush()));
+        let (sender, mut reader) = to_blocking();
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut received = Vec::new();
+            reader.read_to_end(&mut received).map(|_| received)
+        });
+        let mut stream = Box::pin(stream);
+        while let Some(piece) = stream.try_next().await.unwrap() {
+            assert_eq!(sender.send(piece).await, Taken::Yes);
+        }
+        sender.finish().await;
+        writing.await.unwrap().unwrap();
+        assert!(reading.await.unwrap().unwrap() == sent);
+    }
+
+    #[tokio::test]
+    async fn a_transfer_that_is_given_up_does_not_look_complete() {
+        let (sender, mut reader) = to_blocking();
+        sender.send(Bytes::from_static(b"half")).await;
+        drop(sender);
+        let read = tokio::task::spawn_blocking(move || reader.read_to_end(&mut Vec::new()));
+        assert_eq!(read.await.unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,26 @@
+//! Lets a Ctrl-C end a transfer without leaving half of it behind.
+
+use std::future::Future;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::{OrFail, Stop};
+
+/// 128 + the signal's number, as a shell shows it.
+const CODE_HUNG_UP: u8 = 129;
+const CODE_INTERRUPTED: u8 = 130;
+const CODE_TERMINATED: u8 = 143;
+
+/// Does the work, or drops it when the program is told to end; what it holds (temporary files) goes with it.
+pub(crate) async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Result<T, Stop> {
+    let what = || "could not watch for signals".to_owned();
+    let mut interrupt = signal(SignalKind::interrupt()).or_fail(what)?;
+    let mut terminate = signal(SignalKind::terminate()).or_fail(what)?;
+    let mut hang_up = signal(SignalKind::hangup()).or_fail(what)?;
+    tokio::select! {
+        result = work => Ok(result),
+        Some(()) = interrupt.recv() => Err(Stop::Exit(CODE_INTERRUPTED)),
+        Some(()) = terminate.recv() => Err(Stop::Exit(CODE_TERMINATED)),
+        Some(()) = hang_up.recv() => Err(Stop::Exit(CODE_HUNG_UP)),
+    }
+}

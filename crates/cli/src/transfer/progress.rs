@@ -1,0 +1,83 @@
+//! Progress for people: bars on standard error when it is a terminal, plain lines for stages when it is not.
+
+use std::io::IsTerminal as _;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::print;
+use crate::print::escape::escape;
+
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    label: String,
+    /// Without a terminal: the stage last told of.
+    told: Mutex<Option<String>>,
+}
+
+impl Progress {
+    /// Of a transfer, of known or unknown size.
+    pub(crate) fn bytes(label: &str, total: Option<u64>) -> Self {
+        let progress = Self::new(label, total);
+        let template = match total {
+            Some(_) => "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}",
+            None => "{msg} {spinner} {bytes} {bytes_per_sec}",
+        };
+        progress.style(template);
+        progress.bar.set_message(progress.label.clone());
+        progress
+    }
+
+    /// Of work in stages.
+    pub(crate) fn stages(label: &str) -> Self {
+        let progress = Self::new(label, Some(100));
+        progress.style("{msg} [{bar:30}] {percent}%");
+        progress
+    }
+
+    fn new(label: &str, total: Option<u64>) -> Self {
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+        Self { bar, label: escape(label), told: Mutex::new(None) }
+    }
+
+    fn style(&self, template: &str) {
+        let style = ProgressStyle::with_template(template).expect("the template is ours");
+        self.bar.set_style(style.progress_chars("=> "));
+        if std::io::stderr().is_terminal() {
+            self.bar.enable_steady_tick(Duration::from_millis(200));
+        }
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    pub(crate) fn stage(&self, stage: &str, percent: Option<u8>) {
+        let text = format!("{}: {}", self.label, escape(stage));
+        if std::io::stderr().is_terminal() {
+            self.bar.set_message(text);
+            if let Some(percent) = percent {
+                self.bar.set_position(u64::from(percent.min(100)));
+            }
+            return;
+        }
+        let mut told = self.told.lock().expect("nothing panics while it is held");
+        if told.as_ref() != Some(&text) {
+            print::note(&text);
+            *told = Some(text);
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

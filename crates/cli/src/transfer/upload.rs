@@ -1,0 +1,162 @@
+//! From this host into a sandbox.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use burrow_api::FileKind;
+use burrow_client::{Client, UploadBody, UploadOptions};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+
+use super::bridge::from_blocking;
+use super::endpoint::{LocalPath, RemotePath};
+use super::pack::pack;
+use super::progress::Progress;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::print;
+use crate::print::escape::escape;
+
+/// A local file or directory.
+pub(crate) async fn upload(
+    client: &Client,
+    from: &LocalPath,
+    to: &RemotePath,
+    user: Option<&str>,
+) -> Result<(), Stop> {
+    let what = || format!("could not copy `{}` to `{}`", from.path.display(), to.shown());
+    let metadata = tokio::fs::metadata(&from.path).await.or_fail(what)?;
+    let name = || -> Result<String, Stop> {
+        let absolute = std::path::absolute(&from.path).or_fail(what)?;
+        let name = absolute.file_name().map(|name| name.to_string_lossy().into_owned());
+        name.ok_or_else(|| Failure::new(what()).hint("name the destination in full").into())
+    };
+    let into_directory = to.directory || is_directory(client, to).await.or_fail(what)?;
+    if metadata.is_dir() {
+        // A directory goes into one that exists, and becomes one that does not (as docker does).
+        let exists = is_directory(client, to).await.or_fail(what)?;
+        let target = if exists && !from.contents { to.join(&name()?) } else { to.path.clone() };
+        return tree(client, from, &RemotePath { path: target, ..to.clone() }, user).await;
+    }
+    if !metadata.is_file() {
+        return Err(Failure::new(what()).hint("it is no file or directory").into());
+    }
+    let target = if into_directory { to.join(&name()?) } else { to.path.clone() };
+    let file = tokio::fs::File::open(&from.path).await.or_fail(what)?;
+    let progress = Arc::new(Progress::bytes(&to.shown(), Some(metadata.len())));
+    let options = UploadOptions {
+        mode: Some(format!("{:04o}", metadata.permissions().mode() & 0o777)),
+        user: user.map(str::to_owned),
+        parents: true,
+        offset: None,
+        sync: false,
+    };
+    let body = counted(UploadBody::from_reader(file, Some(metadata.len())), &progress);
+    client.upload(&to.sandbox, &target, &options, body).await.or_fail(what)?;
+    progress.finish();
+    Ok(())
+}
+
+/// A tar archive from standard input, unpacked below a directory.
+pub(crate) async fn archive(client: &Client, to: &RemotePath, user: Option<&str>) -> Result<(), Stop> {
+    let progress = Arc::new(Progress::bytes(&to.shown(), None));
+    let body = counted(UploadBody::from_reader(tokio::io::stdin(), None), &progress);
+    let sent = client.upload_tar(&to.sandbox, &to.path, user, body).await;
+    sent.or_fail(|| format!("could not unpack standard input at `{}`", to.shown()))?;
+    progress.finish();
+    Ok(())
+}
+
+async fn tree(client: &Client, from: &LocalPath, to: &RemotePath, user: Option<&str>) -> Result<(), Stop> {
+    let what = || format!("could not copy `{}` to `{}`", from.path.display(), to.shown());
+    let progress = Arc::new(Progress::bytes(&to.shown(), None));
+    let (mut writer, stream) = from_blocking();
+    let (directory, counter) = (from.path.clone(), progress.clone());
+    let packing = tokio::task::spawn_blocking(move || {
+        let packed = pack(&directory, &mut writer, |bytes| counter.add(bytes));
+        if let Err(error) = &packed {
+            writer.fail(error);
+        }
+        packed
+    });
+    let sent = client.upload_tar(&to.sandbox, &to.path, user, UploadBody::from_stream(stream, None)).await;
+    let packed = packing.await.expect("packing does not panic");
+    progress.finish();
+    match (sent, packed) {
+        (Ok(_), Ok(packed)) => {
+            for path in packed.left_out {
+                print::note(&format!(
+                    "left out `{}`: no file, directory or link",
+                    escape(&path.display().to_string())
+                ));
+            }
+            Ok(())
+        }
+        // When the daemon refused, the packing's broken pipe says nothing new; otherwise it is the cause.
+        (Err(error), Ok(_)) => Err(error).or_fail(what),
+        (Err(error), Err(local)) if local.kind() == std::io::ErrorKind::BrokenPipe => {
+            Err(error).or_fail(what)
+        }
+        (_, Err(local)) => Err(local).or_fail(what),
+    }
+}
+
+/// Whether the destination is a directory; one that does not exist is not.
+async fn is_directory(client: &Client, to: &RemotePath) -> Result<bool, burrow_client::ClientError> {
+    match client.stat(&to.sandbox, &to.path, true).await {
+        Ok(entry) => Ok(entry.kind == FileKind::Directory),
+        Err(error) if error.is_not_found() => {
+            // The sandbox itself may be what is missing: then no path of it is right.
+            client.sandbox(&to.sandbox).await.map(|_| false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The same bytes, counted as they go.
+fn counted(body: UploadBody, progress: &Arc<Progress>) -> UploadBody {
+    let progress = progress.clone();
+    body.inspect(move |bytes: &Bytes| progress.add(bytes.len() as u64))
+}
+
+/// From one sandbox into another, through here.
+pub(crate) async fn across(
+    client: &Client,
+    from: &RemotePath,
+    to: &RemotePath,
+    user: Option<&str>,
+) -> Result<(), Stop> {
+    let what = || format!("could not copy `{}` to `{}`", from.shown(), to.shown());
+    let entry = client.stat(&from.sandbox, &from.path, true).await.or_fail(what)?;
+    let exists = is_directory(client, to).await.or_fail(what)?;
+    let into =
+        if (exists || to.directory) && !from.contents { to.join(from.name()) } else { to.path.clone() };
+    let progress = Arc::new(Progress::bytes(&to.shown(), None));
+    let io_error = |error: burrow_client::ClientError| std::io::Error::other(error.to_string());
+    match entry.kind {
+        FileKind::File => {
+            let download = client.download(&from.sandbox, &from.path, None).await.or_fail(what)?;
+            let options = UploadOptions {
+                mode: download.mode.clone().or(Some(entry.mode)),
+                user: user.map(str::to_owned),
+                parents: true,
+                offset: None,
+                sync: false,
+            };
+            let body = UploadBody::from_stream(
+                download.bytes.map(move |chunk| chunk.map_err(io_error)),
+                download.length,
+            );
+            client.upload(&to.sandbox, &into, &options, counted(body, &progress)).await.or_fail(what)?;
+        }
+        FileKind::Directory => {
+            let bytes = client.download_tar(&from.sandbox, &from.path).await.or_fail(what)?;
+            let body = UploadBody::from_stream(bytes.map(move |chunk| chunk.map_err(io_error)), None);
+            client.upload_tar(&to.sandbox, &into, user, counted(body, &progress)).await.or_fail(what)?;
+        }
+        FileKind::Symlink | FileKind::Other => {
+            return Err(Failure::new(what()).hint("it is no file or directory").into());
+        }
+    }
+    progress.finish();
+    Ok(())
+}

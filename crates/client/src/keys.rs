@@ -1,0 +1,27 @@
+//! API keys.
+
+use burrow_api::{CreateKey, CreatedKey, Key};
+use http::Method;
+
+use crate::client::Call;
+use crate::url::Path;
+use crate::{Client, ClientError};
+
+impl Client {
+    /// The secret in the answer is shown this once.
+    pub async fn create_key(&self, request: &CreateKey) -> Result<CreatedKey, ClientError> {
+        Ok(self.create(Path::new("/v1/keys"), request).await?.1)
+    }
+
+    pub async fn keys(&self) -> Result<Vec<Key>, ClientError> {
+        self.all_pages(Path::new("/v1/keys")).await
+    }
+
+    pub async fn key(&self, key: &str) -> Result<Key, ClientError> {
+        self.get(Path::new("/v1/keys").part(key)).await
+    }
+
+    pub async fn revoke_key(&self, key: &str) -> Result<(), ClientError> {
+        self.send_for_nothing(Call::new(Method::DELETE, Path::new("/v1/keys").part(key))).await
+    }
+}

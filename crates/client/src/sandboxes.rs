@@ -1,0 +1,103 @@
+//! Sandboxes: create, list, change, delete; start, stop, pause, resume; statistics.
+
+use std::time::Duration;
+
+use burrow_api::{CreateSandbox, Page, Sandbox, SandboxState, Stats, UpdateSandbox};
+use http::{Method, StatusCode};
+
+use crate::client::Call;
+use crate::url::Path;
+use crate::{Client, ClientError, PageQuery};
+
+/// Which sandboxes to list.
+#[derive(Clone, Debug, Default)]
+pub struct SandboxQuery {
+    /// `key=value`; all must match.
+    pub labels: Vec<String>,
+    pub state: Option<SandboxState>,
+}
+
+/// What a create came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    New,
+    /// `if_not_exists` found it.
+    Existed,
+}
+
+pub(crate) fn sandbox_path(sandbox: &str) -> Path {
+    Path::new("/v1/sandboxes").part(sandbox)
+}
+
+impl Client {
+    pub async fn create_sandbox(&self, request: &CreateSandbox) -> Result<Sandbox, ClientError> {
+        Ok(self.create_sandbox_or_find(request).await?.1)
+    }
+
+    /// The same, telling a new sandbox from one that `if_not_exists` found.
+    pub async fn create_sandbox_or_find(
+        &self,
+        request: &CreateSandbox,
+    ) -> Result<(Created, Sandbox), ClientError> {
+        let (status, sandbox) = self.create(Path::new("/v1/sandboxes"), request).await?;
+        let created = if status == StatusCode::CREATED { Created::New } else { Created::Existed };
+        Ok((created, sandbox))
+    }
+
+    /// One page of the sandboxes that match.
+    pub async fn list_sandboxes(
+        &self,
+        query: &SandboxQuery,
+        page: &PageQuery,
+    ) -> Result<Page<Sandbox>, ClientError> {
+        self.page(query_path(query), page).await
+    }
+
+    /// All sandboxes that match.
+    pub async fn all_sandboxes(&self, query: &SandboxQuery) -> Result<Vec<Sandbox>, ClientError> {
+        self.all_pages(query_path(query)).await
+    }
+
+    pub async fn sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
+        self.get(sandbox_path(sandbox)).await
+    }
+
+    pub async fn update_sandbox(
+        &self,
+        sandbox: &str,
+        update: &UpdateSandbox,
+    ) -> Result<Sandbox, ClientError> {
+        self.send_json(Method::PATCH, sandbox_path(sandbox), update).await
+    }
+
+    pub async fn delete_sandbox(&self, sandbox: &str) -> Result<(), ClientError> {
+        self.send_for_nothing(Call::new(Method::DELETE, sandbox_path(sandbox))).await
+    }
+
+    pub async fn start_sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
+        self.post_empty(sandbox_path(sandbox).fixed("start")).await
+    }
+
+    /// Processes get `grace` (the daemon's default when absent) to end by themselves.
+    pub async fn stop_sandbox(&self, sandbox: &str, grace: Option<Duration>) -> Result<Sandbox, ClientError> {
+        let grace_ms = grace.map(|grace| grace.as_millis());
+        self.post_empty(sandbox_path(sandbox).fixed("stop").query_if("grace_ms", grace_ms)).await
+    }
+
+    pub async fn pause_sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
+        self.post_empty(sandbox_path(sandbox).fixed("pause")).await
+    }
+
+    pub async fn resume_sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
+        self.post_empty(sandbox_path(sandbox).fixed("resume")).await
+    }
+
+    pub async fn stats(&self, sandbox: &str) -> Result<Stats, ClientError> {
+        self.get(sandbox_path(sandbox).fixed("stats")).await
+    }
+}
+
+fn query_path(query: &SandboxQuery) -> Path {
+    let path = query.labels.iter().fold(Path::new("/v1/sandboxes"), |path, label| path.query("label", label));
+    path.query_if("state", query.state.map(SandboxState::as_str))
+}

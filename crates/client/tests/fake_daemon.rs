@@ -1,0 +1,447 @@
+//! The client against a daemon that is played: answers, refusals, and connections that break at the worst moment.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use burrow_client::api::{CreateExec, CreateSandbox, ErrorCode, OutputStream, encode_output};
+use burrow_client::{
+    ApiKey, AttachEvent, AttachMode, AttachOptions, Client, ClientError, ClientOptions, EventQuery,
+    UploadBody, UploadOptions,
+};
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// `None` hangs up without an answer.
+type Answer = Option<Response<Body>>;
+type Handler =
+    Arc<dyn Fn(usize, Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
+
+/// Plays a daemon. The handler is told how many requests came before.
+async fn daemon<F>(handler: impl Fn(usize, Request<Incoming>) -> F + Send + Sync + 'static) -> Client
+where
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let handler: Handler = Arc::new(move |count, request| Box::pin(handler(count, request)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let count = Arc::new(Mutex::new(0));
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (handler, count) = (handler.clone(), count.clone());
+            let service = service_fn(move |request| {
+                let before = {
+                    let mut count = count.lock().unwrap();
+                    *count += 1;
+                    *count - 1
+                };
+                let answer = handler(before, request);
+                async move { answer.await.ok_or("hung up") }
+            });
+            let connection =
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(connection.with_upgrades());
+        }
+    });
+    client(&url)
+}
+
+fn client(url: &str) -> Client {
+    Client::new(ClientOptions { url: url.to_owned(), key: Some(ApiKey::new("e2b_test")), ca_file: None })
+        .unwrap()
+}
+
+fn answer(status: u16, body: impl Into<Bytes>) -> Answer {
+    let body = Full::new(body.into()).boxed_unsync();
+    Some(Response::builder().status(status).body(body).unwrap())
+}
+
+fn json(status: u16, value: &Value) -> Answer {
+    answer(status, value.to_string())
+}
+
+/// Pieces as they are, so that lines can be cut anywhere; without an end, the connection breaks after them.
+fn pieces(pieces: Vec<&'static str>) -> Answer {
+    let frames = pieces.into_iter().map(|piece| Ok(Frame::data(Bytes::from(piece))));
+    Some(Response::new(BodyExt::boxed_unsync(StreamBody::new(futures_util::stream::iter(frames)))))
+}
+
+fn sandbox(id: &str) -> Value {
+    json!({
+        "id": id, "name": null, "state": "running", "stop_reason": null, "failure": null, "image": "debian",
+        "image_id": "img", "driver": "container",
+        "limits": { "ram_mib": 1, "cpu_millis": 1, "pids": 1, "disk_mib": 1 },
+        "env": {}, "labels": {}, "workdir": null, "user": null, "ephemeral": false, "expires_ms": null,
+        "created_ms": 0, "started_ms": null, "stopped_ms": null, "services": []
+    })
+}
+
+fn exec(state: &str) -> Value {
+    json!({
+        "id": "exe", "sandbox_id": "sbx", "argv": ["true"], "state": state, "pid": 1, "terminal": false,
+        "started_ms": 0, "ended_ms": null, "outcome": null, "output_end": 0, "output_start": 0, "output_dropped": 0
+    })
+}
+
+/// Agrees to a WebSocket and hands it to `talk`.
+fn websocket<F>(
+    mut request: Request<Incoming>,
+    talk: impl FnOnce(WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>) -> F + Send + 'static,
+) -> Answer
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let accept = derive_accept_key(request.headers()["sec-websocket-key"].as_bytes());
+    tokio::spawn(async move {
+        let upgraded = hyper::upgrade::on(&mut request).await.unwrap();
+        talk(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await).await;
+    });
+    let response = Response::builder()
+        .status(StatusCode::SWITCHING_PROTOCOLS)
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-accept", accept);
+    Some(response.body(Full::default().boxed_unsync()).unwrap())
+}
+
+fn output(offset: u64, text: &str) -> Message {
+    Message::binary(encode_output(OutputStream::Stdout, offset, text.as_bytes()))
+}
+
+fn exit() -> Message {
+    Message::text(json!({ "kind": "exit", "exec": exec("ended") }).to_string())
+}
+
+const FROM_START: AttachOptions = AttachOptions { offset: 0, mode: AttachMode::Lossless };
+
+#[tokio::test]
+async fn a_refusal_carries_the_daemons_code_message_and_hint() {
+    let client = daemon(|_, request| async move {
+        assert_eq!(request.headers()["x-api-key"], "e2b_test");
+        assert_eq!(request.uri().path(), "/v1/sandboxes/no%20such");
+        json(404, &json!({ "error": { "code": "not_found", "message": "sandbox `x` does not exist", "hint": "burrow ls" } }))
+    })
+    .await;
+    let error = client.sandbox("no such").await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NotFound));
+    assert_eq!(error.to_string(), "sandbox `x` does not exist");
+    assert_eq!(error.hint().as_deref(), Some("burrow ls"));
+}
+
+#[tokio::test]
+async fn something_that_is_no_daemon_is_recognised() {
+    let proxy = daemon(|_, _| async { answer(502, "<html>Bad \u{1b}Gateway") }).await;
+    let error = proxy.sandbox("x").await.unwrap_err();
+    assert!(
+        matches!(&error, ClientError::NotBurrow { text, .. } if text == "<html>Bad \\u{1b}Gateway"),
+        "{error:?}"
+    );
+    let page = daemon(|_, _| async { answer(200, "<html>") }).await;
+    assert!(matches!(page.sandbox("x").await.unwrap_err(), ClientError::Decode { .. }));
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_not_there_is_reported_at_once_with_what_to_do() {
+    let closed = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let error = client(&format!("http://{closed}")).sandbox("x").await.unwrap_err();
+    assert!(error.is_unreachable());
+    assert_eq!(error.hint().as_deref(), Some("is the daemon running? try `burrow up`"));
+}
+
+#[tokio::test]
+async fn a_create_whose_connection_breaks_is_repeated_under_the_same_key() {
+    let keys = Arc::new(Mutex::new(Vec::new()));
+    let seen = keys.clone();
+    let client = daemon(move |count, request| {
+        seen.lock().unwrap().push(request.headers()["idempotency-key"].to_str().unwrap().to_owned());
+        async move { if count < 2 { None } else { json(201, &sandbox("sbx1")) } }
+    })
+    .await;
+    assert_eq!(client.create_sandbox(&CreateSandbox::default()).await.unwrap().id, "sbx1");
+    let first = keys.lock().unwrap().clone();
+    assert_eq!(first.len(), 3);
+    assert!(first.iter().all(|key| *key == first[0] && key.len() >= 20), "{first:?}");
+    client.create_sandbox(&CreateSandbox::default()).await.unwrap();
+    assert_ne!(keys.lock().unwrap()[3], first[0], "another create has another key");
+}
+
+#[tokio::test]
+async fn what_is_not_safe_to_repeat_is_not_repeated() {
+    let count = Arc::new(Mutex::new(0));
+    let seen = count.clone();
+    let client = daemon(move |_, _| {
+        *seen.lock().unwrap() += 1;
+        async { None }
+    })
+    .await;
+    assert!(matches!(client.start_sandbox("x").await.unwrap_err(), ClientError::Broken { .. }));
+    assert_eq!(*count.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn pages_are_followed_to_the_last() {
+    let client = daemon(|_, request| async move {
+        let query = request.uri().query().unwrap();
+        assert!(query.starts_with("label=a%3Db&"), "{query}");
+        let page = match query.contains("cursor=two") {
+            false => json!({ "items": [sandbox("sbx1")], "next_cursor": "two" }),
+            true => json!({ "items": [sandbox("sbx2")] }),
+        };
+        json(200, &page)
+    })
+    .await;
+    let query = burrow_client::SandboxQuery { labels: vec!["a=b".to_owned()], state: None };
+    let ids: Vec<_> =
+        client.all_sandboxes(&query).await.unwrap().into_iter().map(|sandbox| sandbox.id).collect();
+    assert_eq!(ids, ["sbx1", "sbx2"]);
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_not_ready_says_for_what_it_waits() {
+    let client =
+        daemon(|_, _| async { json(503, &json!({ "ready": false, "waiting_for": ["the pool"] })) }).await;
+    assert_eq!(client.readiness().await.unwrap().waiting_for, ["the pool"]);
+}
+
+#[tokio::test]
+async fn events_come_in_order_and_once_though_lines_are_cut_and_connections_drop() {
+    let client = daemon(|count, request| async move {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        match count {
+            0 => pieces(vec![
+                "{\"seq\":1,\"at_ms\":0,\"kind\":\"a\",\"sandbox_id\":null,\"exec_id\":null,\"det",
+                "ail\":{}}\n\n{\"seq\":2,\"at_ms\":0,\"kind\":\"b\",\"sandbox_id\":null,\"exec_id\":null,\"detail\":{}}\n",
+            ]),
+            _ => {
+                assert_eq!(query, "since=2&follow=true");
+                pieces(vec!["{\"seq\":3,\"at_ms\":0,\"kind\":\"c\",\"sandbox_id\":null,\"exec_id\":null,\"detail\":{}}\n"])
+            }
+        }
+    })
+    .await;
+    let query = EventQuery { since: None, follow: true, sandbox: None };
+    let mut events = client.events(query).await.unwrap();
+    for seq in 1..=3 {
+        assert_eq!(events.next().await.unwrap().unwrap().seq, seq);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_within_a_line_is_an_error() {
+    let client = daemon(|_, _| async { pieces(vec!["{\"seq\":1"]) }).await;
+    let mut events = client.events(EventQuery::default()).await.unwrap();
+    assert!(matches!(events.next().await.unwrap_err(), ClientError::Truncated { .. }));
+}
+
+#[tokio::test]
+async fn files_pass_in_pieces_with_their_length() {
+    const LENGTH: usize = 3 << 20;
+    let client = daemon(|_, request| async move {
+        if request.method() == http::Method::GET {
+            let body = Full::new(Bytes::from(vec![7; LENGTH])).boxed_unsync();
+            return Some(Response::builder().header("x-burrow-mode", "0755").body(body).unwrap());
+        }
+        assert_eq!(request.headers()["content-length"], LENGTH.to_string().as_str());
+        assert_eq!(request.uri().query(), Some("path=%2Fa%20b&mode=0600&parents=true"));
+        let received = request.into_body().collect().await.unwrap().to_bytes();
+        assert!(received.iter().all(|byte| *byte == 7));
+        json(200, &json!({
+            "name": "a b", "path": "/a b", "kind": "file", "size": received.len(), "mode": "0600", "uid": 0, "gid": 0,
+            "user": null, "group": null, "modified_ms": 0, "target": null
+        }))
+    })
+    .await;
+    // The source has grown since it was measured: what was announced is sent.
+    let source = std::io::Cursor::new(vec![7; LENGTH + 100]);
+    let body = UploadBody::from_reader(source, Some(LENGTH as u64));
+    let options = UploadOptions { mode: Some("0600".to_owned()), parents: true, ..UploadOptions::default() };
+    let entry = client.upload("x", "/a b", &options, body).await.unwrap();
+    assert_eq!(entry.size, LENGTH as u64);
+
+    let download = client.download("x", "/a b", None).await.unwrap();
+    assert_eq!((download.length, download.mode.as_deref()), (Some(LENGTH as u64), Some("0755")));
+    let mut content = Vec::new();
+    assert_eq!(download.bytes.copy_to(&mut content, |_| {}).await.unwrap(), LENGTH as u64);
+    assert_eq!(content.len(), LENGTH);
+}
+
+#[tokio::test]
+async fn an_attachment_survives_a_lost_connection_without_missing_or_repeating_a_byte() {
+    let client = daemon(|count, request| async move {
+        let query = request.uri().query().unwrap().to_owned();
+        match count {
+            0 => websocket(request, |mut socket| async move {
+                socket.send(output(0, "hello ")).await.unwrap();
+                // Dropped without a word, as by a daemon that is killed.
+            }),
+            // The daemon is on its way back.
+            1 => answer(502, ""),
+            2 => None,
+            _ => {
+                assert_eq!(query, "offset=6&mode=lossless");
+                websocket(request, |mut socket| async move {
+                    // Begins before the byte that was asked for.
+                    socket.send(output(3, "lo world")).await.unwrap();
+                    socket.send(exit()).await.unwrap();
+                    while let Some(Ok(_)) = socket.next().await {}
+                })
+            }
+        }
+    })
+    .await;
+    let (_sender, mut attachment) = client.attach("sbx", "exe", FROM_START).await.unwrap();
+    let (mut text, mut again, mut ended) = (String::new(), 0, false);
+    loop {
+        match attachment.next().await {
+            Ok(Some(AttachEvent::Output { bytes, .. })) => text += std::str::from_utf8(&bytes).unwrap(),
+            Ok(Some(AttachEvent::Reattached { input_in_doubt })) => {
+                assert!(!input_in_doubt);
+                again += 1;
+            }
+            Ok(Some(AttachEvent::Exit(_))) => ended = true,
+            Ok(Some(AttachEvent::Gap { .. })) => panic!("nothing is missing"),
+            Ok(None) => break,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert_eq!((text.as_str(), again, ended), ("hello world", 1, true));
+}
+
+#[tokio::test]
+async fn a_new_connection_is_told_the_size_and_the_end_of_input_again() {
+    let client = daemon(|count, request| async move {
+        websocket(request, move |mut socket| async move {
+            if count == 0 {
+                // Takes the size and goes away: nobody knows what became of the input.
+                socket.next().await.unwrap().unwrap();
+                return;
+            }
+            let mut texts = Vec::new();
+            while texts.len() < 2 {
+                if let Message::Text(text) = socket.next().await.unwrap().unwrap() {
+                    texts.push(text.to_string());
+                }
+            }
+            texts.sort();
+            assert!(texts[0].contains("close-stdin") && texts[1].contains("99"), "{texts:?}");
+            socket.send(exit()).await.unwrap();
+            while let Some(Ok(_)) = socket.next().await {}
+        })
+    })
+    .await;
+    let (sender, mut attachment) = client.attach("sbx", "exe", FROM_START).await.unwrap();
+    sender.resize(99, 33).await.unwrap();
+    sender.stdin("input").await.unwrap();
+    sender.close_stdin().await.unwrap();
+    assert_eq!(attachment.next().await.unwrap(), Some(AttachEvent::Reattached { input_in_doubt: true }));
+    assert!(matches!(attachment.next().await.unwrap(), Some(AttachEvent::Exit(_))));
+    assert_eq!(attachment.next().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn input_that_the_daemon_has_handed_on_is_not_in_doubt() {
+    let client = daemon(|count, request| async move {
+        websocket(request, move |mut socket| async move {
+            if count == 0 {
+                while !matches!(socket.next().await.unwrap().unwrap(), Message::Ping(bytes) if bytes.len() == 8) {}
+                socket.flush().await.unwrap();
+                socket.send(output(0, "taken")).await.unwrap();
+                return;
+            }
+            socket.send(exit()).await.unwrap();
+            while let Some(Ok(_)) = socket.next().await {}
+        })
+    })
+    .await;
+    let (sender, mut attachment) = client.attach("sbx", "exe", FROM_START).await.unwrap();
+    sender.stdin("input").await.unwrap();
+    assert!(matches!(attachment.next().await.unwrap(), Some(AttachEvent::Output { .. })));
+    assert_eq!(attachment.next().await.unwrap(), Some(AttachEvent::Reattached { input_in_doubt: false }));
+    assert!(matches!(attachment.next().await.unwrap(), Some(AttachEvent::Exit(_))));
+}
+
+#[tokio::test]
+async fn an_exec_that_echoes_its_input_does_not_deadlock_with_us() {
+    const PIECES: usize = 200;
+    const PIECE: usize = 256 << 10;
+    let client = daemon(|_, request| async move {
+        websocket(request, |mut socket| async move {
+            let mut offset = 0;
+            while let Some(Ok(message)) = socket.next().await {
+                match message {
+                    Message::Binary(bytes) => {
+                        let echo = encode_output(OutputStream::Stdout, offset, &bytes);
+                        offset += bytes.len() as u64;
+                        socket.send(Message::binary(echo)).await.unwrap();
+                    }
+                    Message::Text(_) => socket.send(exit()).await.unwrap(),
+                    Message::Close(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+                }
+            }
+        })
+    })
+    .await;
+    let (sender, mut attachment) = client.attach("sbx", "exe", FROM_START).await.unwrap();
+    let feeding = tokio::spawn(async move {
+        for _ in 0..PIECES {
+            sender.stdin(vec![b'x'; PIECE]).await.unwrap();
+        }
+        sender.close_stdin().await.unwrap();
+    });
+    let mut received = 0;
+    while let Some(event) = attachment.next().await.unwrap() {
+        if let AttachEvent::Output { bytes, .. } = event {
+            received += bytes.len();
+        }
+    }
+    feeding.await.unwrap();
+    assert_eq!(received, PIECES * PIECE);
+}
+
+#[tokio::test]
+async fn a_refused_attachment_says_why() {
+    let client = daemon(|_, _| async {
+        json(409, &json!({ "error": { "code": "not_running", "message": "sandbox `x` is stopped" } }))
+    })
+    .await;
+    let error = client.attach("x", "exe", FROM_START).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NotRunning));
+}
+
+#[tokio::test]
+async fn a_started_exec_never_asks_to_wait_and_a_run_always_does() {
+    let client = daemon(|_, request| async move {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let request: CreateExec = serde_json::from_slice(&body).unwrap();
+        match request.wait {
+            true => {
+                json(200, &json!({ "exec": exec("ended"), "stdout": "hi", "stderr": "", "truncated": false }))
+            }
+            false => json(201, &exec("running")),
+        }
+    })
+    .await;
+    let request = CreateExec { argv: vec!["true".to_owned()], ..CreateExec::default() };
+    assert_eq!(client.create_exec("x", &request).await.unwrap().id, "exe");
+    assert_eq!(client.run("x", &request).await.unwrap().stdout, "hi");
+}
