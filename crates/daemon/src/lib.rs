@@ -1,1 +1,36 @@
+//! `burrow serve`: configuration, authentication, the REST surface, metrics, logs, and the wiring of the seams.
+//!
+//! What is absent: SQL, system calls beyond files and sockets, and decisions about sandboxes, which are the engine's.
 
+mod admin_key;
+pub mod config;
+mod convert;
+mod guest_binary;
+mod image;
+mod metrics;
+mod openapi;
+mod rest;
+mod restore;
+mod server;
+mod telemetry;
+#[cfg(test)]
+mod testing;
+mod wiring;
+
+pub use config::{Config, ConfigError};
+pub use openapi::openapi;
+pub use restore::{RestoreError, Restored, restore};
+pub use server::TlsError;
+pub use wiring::{ServeError, ServeOptions, run};
+
+/// Processes the daemon starts of its own program.
+pub mod roles {
+    /// Starts machines; see the container driver. Call it before any thread starts.
+    pub use burrow_runtime::container::launcher_main as launcher;
+}
+
+/// What `burrow doctor` asks.
+pub mod probes {
+    pub use burrow_network::linux::{Unable as NetworkUnable, probe as network};
+    pub use burrow_volumes::btrfs::{Finding as VolumesFinding, Problem as VolumesProblem, probe as volumes};
+}

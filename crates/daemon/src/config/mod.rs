@@ -1,0 +1,254 @@
+//! The daemon's configuration: one TOML file, every key known, every value checked before anything starts.
+//!
+//! [`keys`] is the table of all keys. From it come the reading of the file ([`file`]), the effective configuration
+//! that `config show` prints, and the reference page ([`reference`]). No key holds a secret: keys and certificates
+//! are named by path.
+
+mod file;
+mod keys;
+mod reference;
+mod value;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use burrow_model::{Limits, MIB};
+
+pub use file::ConfigError;
+pub use reference::reference;
+
+use file::Settings;
+
+/// Where the file is when nobody says otherwise.
+pub const PATH: &str = "/etc/burrow/config.toml";
+
+/// Environment variable that names another file.
+pub const PATH_VARIABLE: &str = "BURROW_CONFIG";
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub state_dir: PathBuf,
+    pub run_dir: PathBuf,
+    pub admin_key_file: PathBuf,
+    pub tls: Option<TlsFiles>,
+    pub pool: Pool,
+    pub pool_reserve_bytes: u64,
+    /// Where packages come from; the host's own mirror when absent.
+    pub mirror: Option<MirrorConfig>,
+    pub defaults: Defaults,
+    pub bounds: Bounds,
+    pub network_slots: usize,
+    pub runtime: RuntimeConfig,
+    pub log: LogConfig,
+    /// `/metrics` needs no key.
+    pub metrics_open: bool,
+    /// The file itself, for backups; it need not exist.
+    pub path: PathBuf,
+    effective: serde_json::Value,
+}
+
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Where disks are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pool {
+    /// A directory on a btrfs file system that somebody else made.
+    Directory(PathBuf),
+    /// A file system of our own in a sparse file.
+    File { size_bytes: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorConfig {
+    pub url: String,
+    pub suite: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Defaults {
+    pub image: String,
+    pub driver: String,
+    pub limits: Limits,
+}
+
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    pub sandboxes: usize,
+    /// What one sandbox may ask for.
+    pub limits: Limits,
+    pub requests: usize,
+    pub connections: usize,
+    pub json_body_bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct RuntimeConfig {
+    pub guest: Option<PathBuf>,
+    pub criu: Option<PathBuf>,
+    pub cgroup: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    pub format: LogFormat,
+    pub level: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Config {
+    /// From `path`, else from where the environment says, else from [`PATH`], where a missing file means defaults. A
+    /// file that somebody named must be there: a mistyped name must not start a daemon on the wrong directories.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let named = path.map(Path::to_owned).or_else(|| std::env::var_os(PATH_VARIABLE).map(PathBuf::from));
+        match named {
+            Some(path) => Self::of(Settings::read(&path)?, path),
+            None => Self::of(Settings::read_if_any(Path::new(PATH))?, PathBuf::from(PATH)),
+        }
+    }
+
+    /// From a text, as if it stood in the file at `path`.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        Self::of(Settings::parse(path, text)?, path.to_owned())
+    }
+
+    /// Every key with the value in effect, nested as in the file.
+    pub fn effective(&self) -> &serde_json::Value {
+        &self.effective
+    }
+
+    fn of(settings: Settings, path: PathBuf) -> Result<Self, ConfigError> {
+        let listen = settings.address("listen");
+        let tls = tls(&settings)?;
+        let loopback = listen.ip().is_loopback();
+        if !loopback && tls.is_none() && !settings.flag("insecure_http") {
+            return Err(settings.refuse(
+                "listen",
+                "can be reached from other machines, but there is no `[tls]`: keys and files would cross the network \
+                 in clear; set `tls.cert` and `tls.key`, or `insecure_http = true` behind a proxy that encrypts",
+            ));
+        }
+        let defaults = Defaults {
+            image: settings.text("defaults.image"),
+            driver: settings.text("defaults.driver"),
+            limits: limits(&settings, ["defaults.ram", "defaults.cpu", "defaults.pids", "defaults.disk"]),
+        };
+        let bounds = bounds(&settings, &defaults)?;
+        let cgroup = settings.text("runtime.cgroup");
+        if !cgroup.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
+            return Err(settings.refuse("runtime.cgroup", "must be letters, digits, `-` and `_`"));
+        }
+        Ok(Self {
+            listen,
+            state_dir: settings.path("state_dir"),
+            run_dir: settings.path("run_dir"),
+            admin_key_file: settings.path("admin_key_file"),
+            tls,
+            pool: match settings.path_if_any("pool.path") {
+                Some(path) => Pool::Directory(path),
+                None => Pool::File { size_bytes: settings.number("pool.size") },
+            },
+            pool_reserve_bytes: settings.number("pool.reserve"),
+            mirror: mirror(&settings)?,
+            defaults,
+            bounds,
+            network_slots: count(settings.number("network.slots")),
+            runtime: RuntimeConfig {
+                guest: settings.path_if_any("runtime.guest"),
+                criu: settings.path_if_any("runtime.criu"),
+                cgroup,
+            },
+            log: LogConfig {
+                format: if settings.text("log.format") == "json" { LogFormat::Json } else { LogFormat::Text },
+                level: settings.text("log.level"),
+            },
+            metrics_open: loopback || settings.flag("metrics.public"),
+            path,
+            effective: effective(&settings),
+        })
+    }
+}
+
+fn tls(settings: &Settings) -> Result<Option<TlsFiles>, ConfigError> {
+    match (settings.path_if_any("tls.cert"), settings.path_if_any("tls.key")) {
+        (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert, key })),
+        (Some(_), None) => Err(settings.refuse("tls.cert", "needs `tls.key` beside it")),
+        (None, Some(_)) => Err(settings.refuse("tls.key", "needs `tls.cert` beside it")),
+        (None, None) => Ok(None),
+    }
+}
+
+fn mirror(settings: &Settings) -> Result<Option<MirrorConfig>, ConfigError> {
+    match (settings.text_if_any("image.mirror"), settings.text_if_any("image.suite")) {
+        (Some(url), Some(suite)) => Ok(Some(MirrorConfig { url, suite })),
+        (Some(_), None) => Err(settings.refuse("image.mirror", "needs `image.suite` beside it")),
+        (None, Some(_)) => Err(settings.refuse("image.suite", "needs `image.mirror` beside it")),
+        (None, None) => Ok(None),
+    }
+}
+
+fn bounds(settings: &Settings, defaults: &Defaults) -> Result<Bounds, ConfigError> {
+    let max = limits(settings, ["limits.max_ram", "limits.max_cpu", "limits.max_pids", "limits.max_disk"]);
+    let pairs = [
+        ("defaults.ram", "limits.max_ram", defaults.limits.ram_mib, max.ram_mib),
+        ("defaults.cpu", "limits.max_cpu", defaults.limits.cpu_millis, max.cpu_millis),
+        ("defaults.pids", "limits.max_pids", defaults.limits.pids, max.pids),
+        ("defaults.disk", "limits.max_disk", defaults.limits.disk_mib, max.disk_mib),
+    ];
+    for (key, bound, given, max) in pairs {
+        if given > max {
+            return Err(settings.refuse(key, format!("is more than `{bound}` allows")));
+        }
+    }
+    Ok(Bounds {
+        sandboxes: count(settings.number("limits.sandboxes")),
+        limits: max,
+        requests: count(settings.number("limits.requests")),
+        connections: count(settings.number("limits.connections")),
+        json_body_bytes: count(settings.number("limits.json_body")),
+    })
+}
+
+/// RAM, cores, processes and disk of four keys, whose bounds in the table keep them within `u32`.
+fn limits(settings: &Settings, [ram, cpu, pids, disk]: [&'static str; 4]) -> Limits {
+    let small = |number: u64| u32::try_from(number).expect("bounded by the table");
+    Limits {
+        ram_mib: small(settings.number(ram) / MIB),
+        cpu_millis: small(settings.number(cpu)),
+        pids: small(settings.number(pids)),
+        disk_mib: small(settings.number(disk) / MIB),
+    }
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).expect("bounded by the table")
+}
+
+fn effective(settings: &Settings) -> serde_json::Value {
+    let mut root = serde_json::Map::new();
+    for (key, value) in settings.all() {
+        match key.path.split_once('.') {
+            None => {
+                root.insert(key.path.to_owned(), value.to_json());
+            }
+            Some((table, name)) => {
+                let table = root.entry(table).or_insert_with(|| serde_json::Map::new().into());
+                let table = table.as_object_mut().expect("no key is named like a table");
+                table.insert(name.to_owned(), value.to_json());
+            }
+        }
+    }
+    root.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! The reference page, written from the table of keys.
+
+use std::fmt::Write;
+
+use super::keys::{KEYS, Key, TABLES};
+
+/// The whole of `docs/configuration.md`.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Configuration\n\n\
+         `burrow serve` reads `/etc/burrow/config.toml`, or the file that `--config` or `BURROW_CONFIG` names. A\n\
+         missing file means defaults, unless it was named so; an unknown key or a value that does not fit stops the start with the key and\n\
+         the line. `burrow config show` prints what is in effect. Sizes are written `512M`, `2G`, `1T` (powers of\n\
+         1024).\n\n\
+         This page is generated from the code (`UPDATE=1 cargo test -p burrow-daemon configuration`).\n\n",
+    );
+    section(&mut page, KEYS.iter().filter(|key| !key.path.contains('.')));
+    for (table, doc) in TABLES {
+        write!(page, "\n## `[{table}]`\n\n{doc}\n\n").expect("writing to a string succeeds");
+        let inside = |key: &&Key| key.path.split_once('.').is_some_and(|(of, _)| of == *table);
+        section(&mut page, KEYS.iter().filter(inside));
+    }
+    page
+}
+
+fn section<'k>(page: &mut String, keys: impl Iterator<Item = &'k Key>) {
+    page.push_str("| Key | Value | Default | Meaning |\n|---|---|---|---|\n");
+    for key in keys {
+        let name = key.path.rsplit('.').next().unwrap_or(key.path);
+        let default = key.default.map_or_else(|| "none".to_owned(), |text| format!("`{text}`"));
+        let expected = key.kind.expected();
+        writeln!(page, "| `{name}` | {expected} | {default} | {} |", key.doc)
+            .expect("writing to a string succeeds");
+    }
+}

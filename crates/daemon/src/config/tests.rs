@@ -1,0 +1,153 @@
+//! What the file may say, and what a mistake in it is answered with.
+
+use super::*;
+
+#[track_caller]
+fn refused(text: &str, expected: &str) {
+    let error = Config::parse(Path::new("burrow.toml"), text).expect_err(text);
+    assert_eq!(error.to_string(), expected);
+}
+
+fn parsed(text: &str) -> Config {
+    Config::parse(Path::new("burrow.toml"), text).unwrap()
+}
+
+#[test]
+fn an_empty_file_means_the_defaults_the_api_promises() {
+    let config = parsed("");
+    assert_eq!(config.listen.port(), burrow_api::defaults::PORT);
+    assert_eq!(config.defaults.image, burrow_api::defaults::IMAGE);
+    assert_eq!(config.defaults.driver, burrow_api::defaults::DRIVER);
+    assert_eq!(config.defaults.limits.ram_mib, burrow_api::defaults::RAM_MIB);
+    assert_eq!(config.defaults.limits.cpu_millis, burrow_api::defaults::CPU_MILLIS);
+    assert_eq!(config.defaults.limits.pids, burrow_api::defaults::PIDS);
+    assert_eq!(config.defaults.limits.disk_mib, burrow_api::defaults::DISK_MIB);
+    assert_eq!(config.bounds.json_body_bytes, burrow_api::defaults::JSON_BODY_BYTES_MAX);
+    assert!(config.metrics_open && config.tls.is_none());
+    config.bounds.limits.check().unwrap();
+}
+
+#[test]
+fn a_missing_file_is_an_empty_one_unless_somebody_named_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("none.toml");
+    let config = Config::of(Settings::read_if_any(&path).unwrap(), path.clone()).unwrap();
+    assert_eq!(config.pool, Pool::File { size_bytes: 64 << 30 });
+    let error = Config::load(Some(&path)).unwrap_err().to_string();
+    assert!(error.starts_with("could not read the configuration"), "{error}");
+}
+
+#[test]
+fn values_are_read_as_people_write_them() {
+    let config = parsed(
+        "listen = \"[::1]:0\"\n[defaults]\nram = \"1.5G\"\ncpu = 0.5\npids = 1_00\n[pool]\npath = \"/pool\"\n\
+         [limits]\nmax_disk = 1099511627776\n[log]\nformat = \"json\"",
+    );
+    assert_eq!(
+        config.defaults.limits,
+        Limits { ram_mib: 1536, cpu_millis: 500, pids: 100, disk_mib: 10_240 }
+    );
+    assert_eq!(config.pool, Pool::Directory("/pool".into()));
+    assert_eq!(config.bounds.limits.disk_mib, 1 << 20);
+    assert_eq!(config.log.format, LogFormat::Json);
+}
+
+#[test]
+fn a_bad_value_names_its_key_and_its_line() {
+    refused(
+        "listen = \"127.0.0.1:1\"\n\n[defaults]\nram = \"lots\"\n",
+        "`defaults.ram` on line 4 of `burrow.toml` must be a size from `32M` to `4T`, not `lots`",
+    );
+    refused(
+        "[limits]\nsandboxes = -1\n",
+        "`limits.sandboxes` on line 2 of `burrow.toml` must be a whole number from 1 to 100000, not `-1`",
+    );
+    refused(
+        "limits = { sandboxes = 1.5 }",
+        "`limits.sandboxes` on line 1 of `burrow.toml` must be a whole number from 1 to 100000, not a float",
+    );
+    refused(
+        "# a comment\nlisten = 7700\n",
+        "`listen` on line 2 of `burrow.toml` must be an address and a port, like `127.0.0.1:7700`, not an integer",
+    );
+    refused(
+        "state_dir = \"var/\\u001b[31m\"\n",
+        "`state_dir` on line 1 of `burrow.toml` must be an absolute path, not `var/\\u{1b}[31m`",
+    );
+    refused(
+        "[log]\nlevel = \"loud\"",
+        "`log.level` on line 2 of `burrow.toml` must be one of `error`, `warn`, `info`, `debug`, `trace`, not `loud`",
+    );
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_one_that_was_meant() {
+    refused(
+        "[limits]\nsandboxs = 3\n",
+        "`limits.sandboxs` on line 2 of `burrow.toml` is not a configuration key (did you mean `limits.sandboxes`?)",
+    );
+    refused(
+        "slots = 3\n",
+        "`slots` on line 1 of `burrow.toml` is not a configuration key (did you mean `network.slots`?)",
+    );
+    refused("[weather]\nsunny = true\n", "`weather` on line 1 of `burrow.toml` is not a configuration key");
+}
+
+#[test]
+fn broken_toml_names_its_line() {
+    let error = Config::parse(Path::new("burrow.toml"), "listen = \"127.0.0.1:1\"\nlog = [\n").unwrap_err();
+    assert!(error.to_string().starts_with("line "), "{error}");
+    let error = Config::parse(Path::new("burrow.toml"), "a = 1\nb = = 2\n").unwrap_err();
+    assert!(error.to_string().starts_with("line 2 of `burrow.toml` is not TOML: "), "{error}");
+}
+
+#[test]
+fn listening_beyond_loopback_needs_tls_or_a_clear_word() {
+    let error =
+        Config::parse(Path::new("burrow.toml"), "\nlisten = \"0.0.0.0:7700\"\n").unwrap_err().to_string();
+    assert!(
+        error.starts_with("`listen` on line 2 of `burrow.toml` can be reached from other machines"),
+        "{error}"
+    );
+    assert!(!parsed("listen = \"0.0.0.0:7700\"\ninsecure_http = true\n").metrics_open);
+    let config =
+        parsed("listen = \"0.0.0.0:7700\"\n[tls]\ncert = \"/c\"\nkey = \"/k\"\n[metrics]\npublic = true");
+    assert!(config.tls.is_some() && config.metrics_open);
+}
+
+#[test]
+fn values_that_do_not_fit_together_are_refused() {
+    refused("[tls]\ncert = \"/c\"\n", "`tls.cert` on line 2 of `burrow.toml` needs `tls.key` beside it");
+    refused(
+        "[limits]\nmax_ram = \"512M\"\n",
+        "`defaults.ram`, which `burrow.toml` does not set, is more than `limits.max_ram` allows",
+    );
+    refused(
+        "[image]\nsuite = \"x\"\n",
+        "`image.suite` on line 2 of `burrow.toml` needs `image.mirror` beside it",
+    );
+    refused(
+        "[runtime]\ncgroup = \"../x\"\n",
+        "`runtime.cgroup` on line 2 of `burrow.toml` must be letters, digits, `-` and `_`",
+    );
+}
+
+#[test]
+fn the_effective_configuration_shows_every_key() {
+    let config = parsed("[pool]\nsize = \"2G\"\n");
+    for key in keys::KEYS {
+        let shown = match key.path.split_once('.') {
+            Some((table, name)) => config.effective().get(table).and_then(|table| table.get(name)),
+            None => config.effective().get(key.path),
+        };
+        assert!(shown.is_some(), "{}", key.path);
+    }
+    assert_eq!(config.effective()["pool"]["size"], "2G");
+    assert_eq!(config.effective()["defaults"]["cpu"], 2.0);
+    assert_eq!(config.effective()["tls"]["cert"], serde_json::Value::Null);
+}
+
+#[test]
+fn the_committed_configuration_reference_is_the_generated_one() {
+    crate::testing::committed("docs/configuration.md", &reference());
+}

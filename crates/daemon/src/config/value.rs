@@ -1,0 +1,160 @@
+//! The kinds of values a configuration key takes: how each is read, and how it is shown again.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use burrow_model::parse_bytes;
+use toml::de::DeValue;
+
+/// What may stand behind a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// `address:port`.
+    Address,
+    /// An absolute path.
+    Path,
+    Flag,
+    /// A whole number from the first to the second.
+    Count(u64, u64),
+    /// Bytes, as people write them, from the first to the second.
+    Size(u64, u64),
+    /// Processor cores, kept in thousandths.
+    Cores,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    Text,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Absent,
+    Address(SocketAddr),
+    Path(PathBuf),
+    Flag(bool),
+    Count(u64),
+    Bytes(u64),
+    Millis(u32),
+    Text(String),
+}
+
+impl Kind {
+    /// Reads what stands in the file. The error says what is wrong, without naming the key.
+    pub(super) fn read(self, value: &DeValue<'_>) -> Result<Value, String> {
+        match (self, value) {
+            (Self::Flag, DeValue::Boolean(flag)) => Ok(Value::Flag(*flag)),
+            (Self::Count(..) | Self::Size(..) | Self::Cores, DeValue::Integer(number)) => {
+                let digits = number.as_str().replace('_', "");
+                match i64::from_str_radix(&digits, number.radix()) {
+                    Ok(number) => self.parse(&number.to_string()),
+                    Err(_) => Err(self.problem(number.as_str())),
+                }
+            }
+            (Self::Cores, DeValue::Float(number)) => self.parse(number.as_str()),
+            (
+                Self::Address | Self::Path | Self::Size(..) | Self::Cores | Self::Choice(_) | Self::Text,
+                DeValue::String(text),
+            ) => self.parse(text),
+            (_, DeValue::String(text)) => Err(self.problem(text)),
+            (_, other) => {
+                Err(format!("must be {}, not {} {}", self.expected(), article(other), other.type_str()))
+            }
+        }
+    }
+
+    /// Reads the text a person writes for this kind; defaults are written so too.
+    pub(super) fn parse(self, text: &str) -> Result<Value, String> {
+        let value = match self {
+            Self::Address => text.parse().ok().map(Value::Address),
+            Self::Path => absolute(text).map(Value::Path),
+            Self::Flag => text.parse().ok().map(Value::Flag),
+            Self::Count(min, max) => {
+                text.parse().ok().filter(|count| (min..=max).contains(count)).map(Value::Count)
+            }
+            Self::Size(min, max) => {
+                parse_bytes(text).filter(|size| (min..=max).contains(size)).map(Value::Bytes)
+            }
+            Self::Cores => millis(text).map(Value::Millis),
+            Self::Choice(words) => words.contains(&text).then(|| Value::Text(text.to_owned())),
+            Self::Text => plain(text).then(|| Value::Text(text.to_owned())),
+        };
+        value.ok_or_else(|| self.problem(text))
+    }
+
+    fn problem(self, text: &str) -> String {
+        let shown: String = text.chars().take(80).flat_map(char::escape_default).collect();
+        format!("must be {}, not `{shown}`", self.expected())
+    }
+
+    /// For messages and for the reference.
+    pub(super) fn expected(self) -> String {
+        match self {
+            Self::Address => "an address and a port, like `127.0.0.1:7700`".to_owned(),
+            Self::Path => "an absolute path".to_owned(),
+            Self::Flag => "`true` or `false`".to_owned(),
+            Self::Count(min, max) => format!("a whole number from {min} to {max}"),
+            Self::Size(min, max) => format!("a size from `{}` to `{}`", size(min), size(max)),
+            Self::Cores => "a number of cores from 0.05 to 1024".to_owned(),
+            Self::Choice(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+                format!("one of {}", words.join(", "))
+            }
+            Self::Text => "a text of 1 to 255 printable characters".to_owned(),
+        }
+    }
+}
+
+impl Value {
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Absent => serde_json::Value::Null,
+            Self::Flag(flag) => (*flag).into(),
+            Self::Count(count) => (*count).into(),
+            Self::Millis(millis) => (f64::from(*millis) / 1000.0).into(),
+            Self::Address(_) | Self::Path(_) | Self::Bytes(_) | Self::Text(_) => self.to_string().into(),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => Ok(()),
+            Self::Address(address) => address.fmt(f),
+            Self::Path(path) => path.display().fmt(f),
+            Self::Flag(flag) => flag.fmt(f),
+            Self::Count(count) => count.fmt(f),
+            Self::Bytes(bytes) => f.write_str(&size(*bytes)),
+            Self::Millis(millis) => (f64::from(*millis) / 1000.0).fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+fn article(value: &DeValue<'_>) -> &'static str {
+    if value.type_str().starts_with(['a', 'i']) { "an" } else { "a" }
+}
+
+fn absolute(text: &str) -> Option<PathBuf> {
+    (text.starts_with('/') && !text.contains('\0')).then(|| PathBuf::from(text))
+}
+
+fn plain(text: &str) -> bool {
+    (1..=255).contains(&text.chars().count()) && !text.chars().any(char::is_control)
+}
+
+fn millis(text: &str) -> Option<u32> {
+    let cores: f64 = text.parse().ok()?;
+    // Bounds of `burrow_model::Limits`, so that the cast is exact and a default can be given out.
+    (0.05..=1024.0).contains(&cores).then(|| (cores * 1000.0).round() as u32)
+}
+
+/// The largest unit that divides it.
+pub(super) fn size(bytes: u64) -> String {
+    for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
+        if bytes != 0 && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}

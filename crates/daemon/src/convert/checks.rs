@@ -1,0 +1,88 @@
+//! Checks of single values, each refused with the field it came in.
+
+use burrow_model::{Label, Name, check_env_name};
+
+use crate::rest::error::ApiError;
+
+/// As long as the kernel takes.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// Bytes of a user, a working directory, one argument; the kernel takes 128 KiB for an argument.
+const TEXT_BYTES_MAX: usize = 128 << 10;
+
+pub(crate) fn name(field: &str, text: &str) -> Result<Name, ApiError> {
+    text.parse().map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
+}
+
+pub(super) fn label(key: &str, value: &str) -> Result<Label, ApiError> {
+    Label::new(key, value).map_err(|error| ApiError::invalid(format!("`labels` does not fit: {error}")))
+}
+
+pub(super) fn variable(field: &str, name: &str, value: &str) -> Result<(), ApiError> {
+    check_env_name(name, value).map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
+}
+
+/// A text that may end up in an `execve`.
+pub(crate) fn check_text(field: &str, text: &str) -> Result<(), ApiError> {
+    if text.contains('\0') {
+        return Err(ApiError::invalid(format!("`{field}` holds a NUL byte")));
+    }
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(ApiError::invalid(format!("`{field}` is longer than {TEXT_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// A path inside a sandbox. What it leads to is the guest's to resolve.
+pub(crate) fn check_path(field: &str, path: &str) -> Result<(), ApiError> {
+    if !path.starts_with('/') {
+        return Err(ApiError::invalid(format!("`{field}` must be an absolute path")));
+    }
+    if path.contains('\0') {
+        return Err(ApiError::invalid(format!("`{field}` holds a NUL byte")));
+    }
+    if path.len() > PATH_BYTES_MAX {
+        return Err(ApiError::invalid(format!("`{field}` is longer than {PATH_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// `name`, `uid`, `name:group` or `uid:gid`; whether they exist is the guest's to know.
+pub(super) fn user(field: &str, text: &str) -> Result<(), ApiError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '$');
+    if (1..=128).contains(&text.len()) && text.chars().all(good) {
+        return Ok(());
+    }
+    Err(ApiError::invalid(format!("`{field}` must be like `name`, `1000`, `name:group` or `1000:1000`")))
+}
+
+/// Octal permission bits, e.g. `0644`.
+pub(crate) fn parse_mode(field: &str, text: &str) -> Result<u32, ApiError> {
+    let digits = (1..=5).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if digits && mode <= 0o7777 => Ok(mode),
+        Ok(_) | Err(_) => {
+            Err(ApiError::invalid(format!("`{field}` must be octal permission bits, like `0644`")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_could_mean_something_else_are_refused() {
+        for bad in ["", "rel", "/a\0b", &format!("/{}", "a".repeat(5000))] {
+            assert!(check_path("path", bad).is_err(), "{bad:?}");
+        }
+        for bad in ["", "root\u{1b}", "a b", "a\0", &"a".repeat(200)] {
+            assert!(user("user", bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(parse_mode("mode", "0644").ok(), Some(0o644));
+        assert_eq!(parse_mode("mode", "7777").ok(), Some(0o7777));
+        for bad in ["", "8", "-1", "+644", "0o644", "17777", "644 "] {
+            assert!(parse_mode("mode", bad).is_err(), "{bad:?}");
+        }
+    }
+}

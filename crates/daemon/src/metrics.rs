@@ -1,0 +1,221 @@
+//! What the daemon counts, for Prometheus.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::Method;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+/// From a tenth of a millisecond to ten minutes: an exec that starts, and an exec that is waited for.
+const BUCKETS: [f64; 16] =
+    [0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0, 600.0];
+
+/// All states, so that one that nothing is in any more goes back to 0.
+const STATES: [&str; 8] =
+    ["creating", "starting", "running", "paused", "stopping", "stopped", "deleting", "failed"];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    method: Verb,
+    /// The template, never the path: a path is chosen by whoever asks.
+    route: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    method: Verb,
+    route: String,
+}
+
+/// Methods we serve, and one for all others, which anybody can make up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Verb(&'static str);
+
+impl EncodeLabelValue for Verb {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        EncodeLabelValue::encode(&self.0, encoder)
+    }
+}
+
+impl From<&Method> for Verb {
+    fn from(method: &Method) -> Self {
+        Self(match method.as_str() {
+            "GET" => "GET",
+            "PUT" => "PUT",
+            "POST" => "POST",
+            "PATCH" => "PATCH",
+            "DELETE" => "DELETE",
+            _ => "other",
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    state: &'static str,
+}
+
+/// What is asked for when somebody looks, rather than counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Gauges {
+    pub(crate) sandboxes: Vec<(&'static str, u64)>,
+    pub(crate) pool_total_bytes: u64,
+    pub(crate) pool_free_bytes: u64,
+    pub(crate) catalog_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<Answered, Counter>,
+    request_seconds: Family<Route, Histogram, fn() -> Histogram>,
+    execs: Counter,
+    exec_seconds: Histogram,
+    creates: Counter,
+    create_seconds: Histogram,
+    sandboxes: Family<InState, Gauge>,
+    pool_total: Gauge,
+    pool_free: Gauge,
+    catalog: Gauge,
+    resident: Gauge,
+    open_files: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let metrics = Self {
+            registry: Registry::with_prefix("burrow"),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(histogram),
+            execs: Counter::default(),
+            exec_seconds: histogram(),
+            creates: Counter::default(),
+            create_seconds: histogram(),
+            sandboxes: Family::default(),
+            pool_total: Gauge::default(),
+            pool_free: Gauge::default(),
+            catalog: Gauge::default(),
+            resident: Gauge::default(),
+            open_files: Gauge::default(),
+        };
+        metrics.registered()
+    }
+
+    fn registered(mut self) -> Self {
+        let registry = &mut self.registry;
+        registry.register("build", "What runs here", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        registry.register("requests", "Requests answered", self.requests.clone());
+        let about = "Time until the head of the answer";
+        registry.register_with_unit("request", about, Unit::Seconds, self.request_seconds.clone());
+        registry.register("execs_started", "Execs started by a request", self.execs.clone());
+        let about = "Time until the process of an exec ran";
+        registry.register_with_unit("exec_start", about, Unit::Seconds, self.exec_seconds.clone());
+        registry.register("sandboxes_created", "Sandboxes created", self.creates.clone());
+        let about = "Time until a new sandbox ran";
+        registry.register_with_unit("create", about, Unit::Seconds, self.create_seconds.clone());
+        registry.register("sandboxes", "Sandboxes by state", self.sandboxes.clone());
+        registry.register_with_unit("pool_size", "Size of the pool", Unit::Bytes, self.pool_total.clone());
+        registry.register_with_unit("pool_free", "Room in the pool", Unit::Bytes, self.pool_free.clone());
+        registry.register_with_unit("catalog", "Size of the catalog", Unit::Bytes, self.catalog.clone());
+        registry.register_with_unit(
+            "process_resident",
+            "RAM of the daemon",
+            Unit::Bytes,
+            self.resident.clone(),
+        );
+        registry.register("process_open_fds", "Open files of the daemon", self.open_files.clone());
+        self
+    }
+
+    pub(crate) fn answered(&self, method: &Method, route: &str, status: u16, took: Duration) {
+        let method = Verb::from(method);
+        self.requests.get_or_create(&Answered { method, route: route.to_owned(), status }).inc();
+        self.request_seconds
+            .get_or_create(&Route { method, route: route.to_owned() })
+            .observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn exec_started(&self, took: Duration) {
+        self.execs.inc();
+        self.exec_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn created(&self, took: Duration) {
+        self.creates.inc();
+        self.create_seconds.observe(took.as_secs_f64());
+    }
+
+    /// The whole page.
+    pub(crate) fn render(&self, gauges: &Gauges) -> String {
+        for state in STATES {
+            let count =
+                gauges.sandboxes.iter().find(|(known, _)| *known == state).map_or(0, |(_, count)| *count);
+            self.sandboxes.get_or_create(&InState { state }).set(gauge(count));
+        }
+        self.pool_total.set(gauge(gauges.pool_total_bytes));
+        self.pool_free.set(gauge(gauges.pool_free_bytes));
+        self.catalog.set(gauge(gauges.catalog_bytes));
+        self.resident.set(gauge(resident_bytes()));
+        self.open_files.set(gauge(open_files()));
+        let mut page = String::new();
+        encode(&mut page, &self.registry).expect("writing to a string succeeds");
+        page
+    }
+}
+
+fn histogram() -> Histogram {
+    Histogram::new(BUCKETS)
+}
+
+fn gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
+fn open_files() -> u64 {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_tells_what_was_counted() {
+        let metrics = Metrics::new();
+        metrics.answered(&Method::GET, "/v1/sandboxes/{sandbox}", 200, Duration::from_millis(2));
+        metrics.answered(&Method::from_bytes(b"BREW").unwrap(), "unknown", 404, Duration::from_millis(2));
+        metrics.exec_started(Duration::from_millis(1));
+        let gauges = Gauges {
+            sandboxes: vec![("running", 3)],
+            pool_total_bytes: 10,
+            pool_free_bytes: 4,
+            catalog_bytes: 1,
+        };
+        let page = metrics.render(&gauges);
+        for line in [
+            "burrow_requests_total{method=\"GET\",route=\"/v1/sandboxes/{sandbox}\",status=\"200\"} 1",
+            "burrow_requests_total{method=\"other\",route=\"unknown\",status=\"404\"} 1",
+            "burrow_execs_started_total 1",
+            "burrow_sandboxes{state=\"running\"} 3",
+            "burrow_sandboxes{state=\"failed\"} 0",
+            "burrow_pool_free_bytes 4",
+        ] {
+            assert!(page.contains(line), "{line}\n{page}");
+        }
+        assert!(!page.contains("burrow_process_resident_bytes 0"), "{page}");
+    }
+}

@@ -1,0 +1,102 @@
+//! The OpenAPI document, generated from the handlers and the wire types.
+
+use burrow_api as api;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use crate::rest::{
+    attach, backup, events, execs, files, host, images, keys, listing, output, sandboxes, services, tar,
+    watch,
+};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Burrow",
+        description = "Persistent sandboxes for AI agents. Times are milliseconds since the Unix epoch; sizes are in \
+                       the unit their name ends with. Requests refuse unknown fields and parameters; answers may \
+                       gain fields.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    paths(
+        host::health, host::ready, host::metrics, host::version, host::host, host::config,
+        backup::backup, events::events,
+        sandboxes::create, sandboxes::list, sandboxes::get, sandboxes::update, sandboxes::delete,
+        sandboxes::start, sandboxes::stop, sandboxes::pause, sandboxes::resume, sandboxes::stats,
+        execs::create, execs::list, execs::get, execs::wait, execs::signal, execs::resize, execs::stdin,
+        output::output, attach::attach,
+        files::read, files::write, files::remove, files::stat, listing::list, files::make_directory, files::rename,
+        files::change_mode, tar::download, tar::upload, watch::watch,
+        services::list, services::set, services::remove, services::restart,
+        keys::create, keys::list, keys::get, keys::revoke,
+        images::list, images::build,
+    ),
+    components(schemas(api::ErrorBody, api::AttachClientMessage, api::AttachServerMessage)),
+    security(("key" = []), ("bearer" = [])),
+    tags(
+        (name = "sandboxes", description = "Computers that keep their state"),
+        (name = "execs", description = "Processes in a sandbox"),
+        (name = "files", description = "Files in a sandbox"),
+        (name = "services", description = "Supervised processes of a sandbox"),
+        (name = "keys", description = "Who may ask"),
+        (name = "images", description = "What sandboxes start from"),
+        (name = "daemon", description = "The daemon and its host"),
+    ),
+    modifiers(&Security),
+)]
+struct Document;
+
+struct Security;
+
+impl Modify for Security {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let components = document.components.get_or_insert_default();
+        let key = ApiKeyValue::with_description("X-API-Key", "`e2b_` and 40 hexadecimal digits");
+        components.add_security_scheme("key", SecurityScheme::ApiKey(ApiKey::Header(key)));
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+    }
+}
+
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}
+
+/// As it is served and committed.
+pub(crate) fn document() -> String {
+    let mut text = openapi().to_pretty_json().expect("the document is JSON");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_openapi_document_is_the_generated_one() {
+        crate::testing::committed("docs/openapi.json", &document());
+    }
+
+    #[test]
+    fn every_operation_says_how_it_is_refused() {
+        let document: serde_json::Value = serde_json::from_str(&document()).unwrap();
+        assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+        let mut operations = 0;
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                operations += 1;
+                let responses = operation["responses"].as_object().unwrap();
+                if path.starts_with("/v1/") && path != "/v1/version" {
+                    for status in ["400", "401", "403", "429", "500"] {
+                        assert!(responses.contains_key(status), "{method} {path} lacks {status}");
+                    }
+                }
+                if path.contains('{') {
+                    assert!(responses.contains_key("404"), "{method} {path} lacks 404");
+                }
+            }
+        }
+        assert!(operations > 45, "{operations}");
+    }
+}

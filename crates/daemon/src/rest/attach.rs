@@ -1,0 +1,248 @@
+//! `GET …/attach`: a WebSocket to an exec: its output from an offset on, its standard input, its terminal.
+//!
+//! ```text
+//!   client ──binary: stdin, text: resize/signal/close──► input pump ──► guest
+//!   client ◄──binary: output, text: gap/exit/error────── output pump ◄── guest
+//! ```
+//!
+//! Two pumps, so that a process that does not read never keeps its own output from leaving. Each holds one message;
+//! a client that does not read fills its socket, and then (`lossless`) the process waits or (`lossy`) a gap is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::response::Response;
+use burrow_api::{AttachClientMessage, AttachServerMessage, encode_output};
+use burrow_engine::Guest;
+use burrow_guest::protocol::{
+    Attach, AttachInput, AttachNotice, ExecInfo, Frame, ReadMode, Request, TerminalSize,
+};
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::auth::Executor;
+use super::error::ApiError;
+use super::execs::ExecPath;
+use super::input::Params;
+use super::output::notice;
+use super::refusals::{ByGuest, Common};
+use super::stream::{GuestReader, GuestWriter, hung_up, next_frame, shutting_down};
+use super::upload::send_bytes;
+use super::{App, Segments};
+use crate::convert;
+
+/// Largest message a client may send; larger ones end the connection with 1009.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// A client that has the last message gets this long to take it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where to attach, and who waits for whom.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AttachParams {
+    /// First byte of output wanted; 0 when absent.
+    #[serde(default)]
+    #[param(required = false)]
+    offset: u64,
+    /// `lossless` when absent: a process whose output is not read waits.
+    #[serde(default)]
+    #[param(required = false, inline)]
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    #[default]
+    Lossless,
+    Lossy,
+}
+
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{sandbox}/execs/{exec}/attach", tag = "execs", params(ExecPath, AttachParams),
+    responses(
+        (status = 101, description = "A WebSocket: see `AttachClientMessage` and `AttachServerMessage`"),
+        Common, ByGuest,
+    ),
+)]
+pub(crate) async fn attach(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Segments(path): Segments<ExecPath>,
+    Params(params): Params<AttachParams>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let upgrade = upgrade.map_err(|_| {
+        ApiError::invalid("could not attach: this route speaks WebSocket")
+            .hint("`GET …/output` gives the output alone")
+    })?;
+    let (sandbox, exec) = path.resolve(&app, &caller).await?;
+    let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
+    let mode = match params.mode {
+        Mode::Lossless => ReadMode::Lossless,
+        Mode::Lossy => ReadMode::Lossy,
+    };
+    let request =
+        Request::Attach(Attach { exec: exec.to_string(), offset: params.offset, mode, follow: true });
+    let mut connection = guest.open(&request).await?;
+    let _info: ExecInfo = guest.reply(&mut connection).await?;
+    let (reader, writer) = connection.split();
+    Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX).on_upgrade(
+        move |socket| {
+            // Tracked, so that shutdown waits until the client has been told.
+            let tasks = app.tasks.clone();
+            tasks.track_future(serve(app, guest, reader, writer, socket))
+        },
+    ))
+}
+
+async fn serve(
+    app: Arc<App>,
+    guest: Guest,
+    mut reader: GuestReader,
+    mut writer: GuestWriter,
+    socket: WebSocket,
+) {
+    let (mut sink, mut stream) = socket.split();
+    let last = tokio::select! {
+        last = pump_output(&app, &guest, &mut reader, &mut sink) => last,
+        refused = pump_input(&mut writer, &mut stream) => refused,
+    };
+    let Some(last) = last else { return };
+    let _ = tokio::time::timeout(CLOSE_PATIENCE, finish(&mut sink, &mut stream, last)).await;
+}
+
+type Sink = SplitSink<WebSocket, Message>;
+
+/// Sends output until the end; the last message is left to the caller. `None`: the client is gone.
+async fn pump_output(
+    app: &App,
+    guest: &Guest,
+    reader: &mut GuestReader,
+    sink: &mut Sink,
+) -> Option<AttachServerMessage> {
+    loop {
+        let frame = match next_frame(app, guest, reader).await {
+            None => return Some(AttachServerMessage::Error { error: shutting_down() }),
+            Some(Err(error)) => return Some(AttachServerMessage::Error { error: error.into_detail() }),
+            Some(Ok(None)) => {
+                return Some(AttachServerMessage::Error { error: hung_up(guest).into_detail() });
+            }
+            Some(Ok(Some(frame))) => frame,
+        };
+        let message = if let Some((stream, offset, bytes)) = convert::stream_of(&frame) {
+            Message::Binary(Bytes::from(encode_output(stream, offset, bytes)))
+        } else {
+            match notice(guest, &frame) {
+                Ok(AttachNotice::Gap { from, to }) => text(&AttachServerMessage::Gap { from, to })?,
+                Ok(AttachNotice::Exit(info)) => {
+                    let exec = Box::new(convert::exec_started(&guest.sandbox().id, info));
+                    return Some(AttachServerMessage::Exit { exec });
+                }
+                // We asked to follow, so there is no such end.
+                Ok(AttachNotice::Drained { .. }) => {
+                    return Some(AttachServerMessage::Error { error: hung_up(guest).into_detail() });
+                }
+                Err(error) => return Some(AttachServerMessage::Error { error: error.into_detail() }),
+            }
+        };
+        sink.send(message).await.ok()?;
+    }
+}
+
+/// Passes input on until the client is gone (`None`) or says something that makes no sense.
+///
+/// When the guest does not take input any more the pump only listens: the output may still be going on.
+async fn pump_input(
+    writer: &mut GuestWriter,
+    stream: &mut SplitStream<WebSocket>,
+) -> Option<AttachServerMessage> {
+    let mut open = true;
+    loop {
+        let sent = match stream.next().await {
+            Some(Ok(Message::Binary(bytes))) if open => send_bytes(writer, bytes).await,
+            Some(Ok(Message::Text(json))) => match control(&json) {
+                Ok(_) if !open => continue,
+                Ok(Control::Close) => writer.send(&Frame::End).await,
+                Ok(Control::Input(input)) => writer.send_control(&input).await,
+                Err(error) => return Some(AttachServerMessage::Error { error: error.into_detail() }),
+            },
+            // Pings are answered by the library; input after its end has nowhere to go.
+            Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => continue,
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
+        };
+        open &= sent.is_ok();
+    }
+}
+
+enum Control {
+    Input(AttachInput),
+    Close,
+}
+
+fn control(json: &str) -> Result<Control, ApiError> {
+    let message: AttachClientMessage = super::input::parse(json.as_bytes())?;
+    Ok(match message {
+        AttachClientMessage::Resize { columns: 0, .. } | AttachClientMessage::Resize { rows: 0, .. } => {
+            return Err(ApiError::invalid("a terminal has at least one column and one row"));
+        }
+        AttachClientMessage::Resize { columns, rows } => {
+            Control::Input(AttachInput::Resize(TerminalSize { columns, rows }))
+        }
+        AttachClientMessage::Signal { signal } => {
+            let signal = convert::parse_signal(&signal).ok_or_else(|| {
+                ApiError::invalid("`signal` must be a signal, like `TERM`, `SIGTERM` or `15`")
+            })?;
+            Control::Input(AttachInput::Signal { signal })
+        }
+        AttachClientMessage::CloseStdin => Control::Close,
+    })
+}
+
+/// The last message, a goodbye, and the client's own.
+async fn finish(sink: &mut Sink, stream: &mut SplitStream<WebSocket>, last: AttachServerMessage) {
+    let Some(message) = text(&last) else { return };
+    if sink.send(message).await.is_err() {
+        return;
+    }
+    let goodbye = CloseFrame { code: close_code::NORMAL, reason: "".into() };
+    if sink.send(Message::Close(Some(goodbye))).await.is_ok() {
+        // Reading on until the client has closed lets it read all of what was sent.
+        while let Some(Ok(_)) = stream.next().await {}
+    }
+}
+
+fn text(message: &AttachServerMessage) -> Option<Message> {
+    serde_json::to_string(message).ok().map(|json| Message::Text(json.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_talks_nonsense_is_told_so() {
+        assert!(matches!(
+            control(r#"{"kind":"resize","columns":80,"rows":24}"#),
+            Ok(Control::Input(AttachInput::Resize(TerminalSize { columns: 80, rows: 24 })))
+        ));
+        assert!(matches!(
+            control(r#"{"kind":"signal","signal":"INT"}"#),
+            Ok(Control::Input(AttachInput::Signal { signal: 2 }))
+        ));
+        assert!(matches!(control(r#"{"kind":"close-stdin"}"#), Ok(Control::Close)));
+        for bad in
+            ["", "{}", r#"{"kind":"resize","columns":0,"rows":1}"#, r#"{"kind":"signal","signal":"NOPE"}"#]
+        {
+            assert!(control(bad).is_err(), "{bad}");
+        }
+    }
+}

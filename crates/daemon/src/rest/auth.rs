@@ -1,0 +1,153 @@
+//! Who is asking, and how far their key reaches.
+//!
+//! A handler that takes a [`Reader`], an [`Executor`] or an [`Admin`] cannot run without a key of that scope. A key
+//! bound to one sandbox sees that sandbox and nothing else: any other answers exactly as one that does not exist.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use burrow_api::ErrorCode;
+use burrow_catalog::{KeyRow, SandboxRow};
+use burrow_engine::EngineError;
+use burrow_model::{SandboxId, Scope, ScopeSet, TenantId};
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+
+use super::App;
+use super::error::ApiError;
+
+/// The owner of a usable key.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    key: KeyRow,
+}
+
+macro_rules! scoped {
+    ($(#[$doc:meta])* $name:ident, $scope:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub(crate) struct $name(Caller);
+
+        impl Deref for $name {
+            type Target = Caller;
+
+            fn deref(&self) -> &Caller {
+                &self.0
+            }
+        }
+
+        impl FromRequestParts<Arc<App>> for $name {
+            type Rejection = ApiError;
+
+            async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+                authenticate(parts, app)?.needs($scope).map(Self)
+            }
+        }
+    };
+}
+
+scoped! {
+    /// May list and inspect.
+    Reader, Scope::Read
+}
+scoped! {
+    /// May also create, run, change and delete sandboxes.
+    Executor, Scope::Exec
+}
+scoped! {
+    /// May also manage keys, configuration, images and backups.
+    Admin, Scope::Admin
+}
+
+impl Caller {
+    pub(crate) fn tenant(&self) -> &TenantId {
+        &self.key.tenant
+    }
+
+    /// The only sandbox it may see, if it is bound to one.
+    pub(crate) fn bound_to(&self) -> Option<&SandboxId> {
+        self.key.sandbox.as_ref()
+    }
+
+    /// Refuses a key that is bound to one sandbox what reaches beyond it.
+    pub(crate) fn unbound(&self) -> Result<(), ApiError> {
+        match self.key.sandbox {
+            None => Ok(()),
+            Some(_) => Err(forbidden("this key is bound to one sandbox")),
+        }
+    }
+
+    fn needs(self, scope: Scope) -> Result<Self, ApiError> {
+        if !ScopeSet::new(self.key.scope).allows(scope) {
+            let message = format!("this key has the scope `{}`, and this needs `{scope}`", self.key.scope);
+            return Err(forbidden(&message));
+        }
+        // What an admin manages is the whole host's.
+        if scope == Scope::Admin {
+            self.unbound()?;
+        }
+        Ok(self)
+    }
+
+    /// The sandbox that `text` names: an id, the beginning of one, or a name.
+    pub(crate) async fn sandbox(&self, app: &App, text: &str) -> Result<SandboxId, ApiError> {
+        check_reference(text)?;
+        let unknown = || ApiError::from(EngineError::NotFound { what: text.to_owned() });
+        let Some(bound) = self.bound_to() else {
+            // A whole id needs no look-up: whoever acts on it finds out whether it exists.
+            return match text.parse() {
+                Ok(id) => Ok(id),
+                Err(_) => Ok(app.engine.resolve(self.tenant(), text).await?.id),
+            };
+        };
+        if bound.as_str() == text {
+            return Ok(bound.clone());
+        }
+        // Names and beginnings are compared with the one sandbox only: even "ambiguous" would tell of others.
+        let row = app.engine.get(self.tenant(), bound).await.map_err(|_| unknown())?;
+        if is_meant(&row, text) { Ok(row.id) } else { Err(unknown()) }
+    }
+}
+
+fn is_meant(row: &SandboxRow, text: &str) -> bool {
+    let named = row.name.as_ref().is_some_and(|name| name.as_str() == text);
+    named || (text.len() > SandboxId::PREFIX.len() && row.id.as_str().starts_with(text))
+}
+
+/// What can be an id, the beginning of one, or a name, before it reaches a message or a look-up.
+pub(crate) fn check_reference(text: &str) -> Result<(), ApiError> {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if (1..=63).contains(&text.len()) && text.bytes().all(good) {
+        return Ok(());
+    }
+    let message = "an id or a name is 1 to 63 lower-case letters, digits and hyphens";
+    Err(ApiError::invalid(message))
+}
+
+fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
+    let key = secret(parts).and_then(|secret| app.engine.catalog().authenticate(secret, app.engine.now_ms()));
+    match key {
+        Some(key) => Ok(Caller { key }),
+        None => Err(unauthorized(secret(parts).is_some())),
+    }
+}
+
+fn secret(parts: &Parts) -> Option<&str> {
+    if let Some(value) = parts.headers.get("x-api-key") {
+        return value.to_str().ok();
+    }
+    let (scheme, secret) = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+}
+
+fn unauthorized(given: bool) -> ApiError {
+    let message = if given { "the API key is unknown, expired or revoked" } else { "no API key was given" };
+    let hint =
+        "send `X-API-Key: e2b_…` or `Authorization: Bearer e2b_…`; the command line takes BURROW_API_KEY";
+    ApiError::new(ErrorCode::Unauthorized, message).hint(hint)
+}
+
+fn forbidden(message: &str) -> ApiError {
+    ApiError::new(ErrorCode::Forbidden, message).hint("`burrow key ls` shows what each key may do")
+}

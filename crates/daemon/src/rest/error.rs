@@ -1,0 +1,364 @@
+//! The only place where errors become answers: a stable code, its status, a message and a hint.
+//!
+//! What caused an error of ours goes to the log, once, with the request's id: see [`Cause`]. A message names what the
+//! caller asked for, never a host path or a source's text.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use burrow_api::{ErrorBody, ErrorCode, ErrorDetail};
+use burrow_catalog::CatalogError;
+use burrow_engine::EngineError;
+use burrow_guest::protocol::{ErrorCode as GuestCode, RequestError};
+use burrow_model::Refusal;
+use burrow_network::NetworkError;
+use burrow_runtime::RuntimeError;
+use burrow_volumes::VolumeError;
+use http::StatusCode;
+
+/// A guest's words are passed on, up to here.
+const MESSAGE_CHARACTERS_MAX: usize = 1_000;
+
+/// An error on its way to a client.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    code: ErrorCode,
+    message: String,
+    hint: Option<String>,
+    cause: Option<Cause>,
+}
+
+/// What the log says about an error that was answered; travels in the response's extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Cause(Arc<dyn Error + Send + Sync>);
+
+impl ApiError {
+    pub(crate) fn new(code: ErrorCode, message: impl AsRef<str>) -> Self {
+        Self { code, message: printable(message.as_ref()), hint: None, cause: None }
+    }
+
+    pub(crate) fn invalid(message: impl AsRef<str>) -> Self {
+        Self::new(ErrorCode::InvalidRequest, message)
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn cause(mut self, cause: impl Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Cause(Arc::new(cause)));
+        self
+    }
+
+    /// An error of ours that no caller can act on.
+    pub(crate) fn internal(tried: &str, cause: impl Error + Send + Sync + 'static) -> Self {
+        Self::new(code_of_io(&cause).unwrap_or(ErrorCode::Internal), tried).cause(cause)
+    }
+
+    pub(crate) fn code(&self) -> ErrorCode {
+        self.code
+    }
+
+    /// For streams, whose status has been sent already. Logs the cause, since no middleware will see it.
+    pub(crate) fn into_detail(self) -> ErrorDetail {
+        if let Some(cause) = &self.cause {
+            tracing::warn!(code = self.code.as_str(), cause = %cause, "a stream ended with an error");
+        }
+        self.detail()
+    }
+
+    fn detail(&self) -> ErrorDetail {
+        ErrorDetail { code: self.code, message: self.message.clone(), hint: self.hint.clone() }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.code.status()).expect("the codes' statuses are statuses");
+        let mut response = (status, Json(ErrorBody { error: self.detail() })).into_response();
+        if let Some(cause) = self.cause {
+            response.extensions_mut().insert(cause);
+        }
+        response
+    }
+}
+
+impl std::fmt::Display for Cause {
+    /// The error and all that led to it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        let code = match &error {
+            EngineError::Catalog(inner) => code_of_catalog(inner),
+            EngineError::Volume(inner) => code_of_volume(inner),
+            EngineError::Network(inner) => code_of_network(inner),
+            EngineError::Runtime(inner) => code_of_runtime(inner),
+            EngineError::Guest { source, .. } => code_of_guest(source),
+            EngineError::NotFound { .. }
+            | EngineError::ExecNotFound { .. }
+            | EngineError::ServiceNotFound { .. }
+            | EngineError::ImageNotFound { .. }
+            | EngineError::Gone { .. } => ErrorCode::NotFound,
+            EngineError::NameTaken { .. } | EngineError::BuildInProgress { .. } => ErrorCode::Conflict,
+            EngineError::Refused {
+                refusal: Refusal::Stopped | Refusal::Failed | Refusal::Creating | Refusal::Deleting,
+                ..
+            } => ErrorCode::NotRunning,
+            EngineError::Limits(_) => ErrorCode::InvalidRequest,
+            EngineError::DriverUnknown { .. } | EngineError::LimitAboveMax { .. } => ErrorCode::Unprocessable,
+            EngineError::DriverUnavailable { .. } => ErrorCode::Unsupported,
+            EngineError::SandboxesMax { .. } => ErrorCode::TooMany,
+            EngineError::PoolReserve { .. } => ErrorCode::NoSpace,
+            EngineError::Busy { .. } | EngineError::ShuttingDown => ErrorCode::Busy,
+            EngineError::GuestUnreachable { .. } | EngineError::GuestTimeout { .. } => {
+                ErrorCode::GuestUnreachable
+            }
+            EngineError::Injected { .. } => ErrorCode::Internal,
+        };
+        let hint =
+            error.hint().or_else(|| hint_of_seam(&error)).map(str::to_owned).or_else(|| general_hint(code));
+        let api = Self { code, message: printable(&error.to_string()), hint, cause: None };
+        // A sandbox that is full, or whatever else its guest says, is its owner's business and not the operator's.
+        let ours = is_ours(code) && !matches!(error, EngineError::Guest { .. });
+        if ours { api.cause(error) } else { api }
+    }
+}
+
+impl From<CatalogError> for ApiError {
+    fn from(error: CatalogError) -> Self {
+        EngineError::Catalog(error).into()
+    }
+}
+
+/// Whether the log must say more than the answer does.
+fn is_ours(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Internal | ErrorCode::NoSpace | ErrorCode::GuestUnreachable)
+}
+
+fn hint_of_seam(error: &EngineError) -> Option<&'static str> {
+    if let EngineError::Catalog(inner) = error {
+        inner.hint()
+    } else if let EngineError::Volume(inner) = error {
+        inner.hint()
+    } else if let EngineError::Network(inner) = error {
+        inner.hint()
+    } else {
+        None
+    }
+}
+
+fn general_hint(code: ErrorCode) -> Option<String> {
+    let hint = if code == ErrorCode::Internal {
+        "the daemon's log says more, under the `x-request-id` of this answer"
+    } else if code == ErrorCode::NoSpace {
+        "delete files, sandboxes or images, or raise the limit that was hit"
+    } else {
+        return None;
+    };
+    Some(hint.to_owned())
+}
+
+fn code_of_catalog(error: &CatalogError) -> ErrorCode {
+    match error {
+        CatalogError::NameTaken { .. } | CatalogError::LastAdminKey => ErrorCode::Conflict,
+        CatalogError::IdempotencyMismatch => ErrorCode::IdempotencyMismatch,
+        CatalogError::Ambiguous { .. } | CatalogError::BadCursor => ErrorCode::InvalidRequest,
+        CatalogError::Unknown { .. } => ErrorCode::NotFound,
+        CatalogError::Full => ErrorCode::NoSpace,
+        CatalogError::Backup { source, .. } | CatalogError::Open { source, .. } => {
+            code_of_io(source).unwrap_or(ErrorCode::Internal)
+        }
+        CatalogError::InUse { .. }
+        | CatalogError::TooNew { .. }
+        | CatalogError::Migrate { .. }
+        | CatalogError::BadSecret
+        | CatalogError::Disk { .. }
+        | CatalogError::Sql { .. }
+        | CatalogError::Damaged { .. }
+        | CatalogError::Corrupt { .. }
+        | CatalogError::Panicked
+        | CatalogError::Closed => ErrorCode::Internal,
+    }
+}
+
+fn code_of_volume(error: &VolumeError) -> ErrorCode {
+    match error {
+        VolumeError::Full { .. } => ErrorCode::NoSpace,
+        VolumeError::NoBuilder | VolumeError::NoMirror => ErrorCode::Unsupported,
+        VolumeError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        // An image the catalog knows and the pool does not: somebody deleted it behind our back.
+        VolumeError::ImageNotFound { .. }
+        | VolumeError::NotFound { .. }
+        | VolumeError::NotBtrfs { .. }
+        | VolumeError::MountTaken { .. }
+        | VolumeError::NoQuotas { .. }
+        | VolumeError::Command { .. }
+        | VolumeError::Injected => ErrorCode::Internal,
+    }
+}
+
+fn code_of_network(error: &NetworkError) -> ErrorCode {
+    match error {
+        NetworkError::Step { source, .. } | NetworkError::RunDir { source, .. } => {
+            code_of_io(source).unwrap_or(ErrorCode::Internal)
+        }
+        NetworkError::Injected => ErrorCode::Internal,
+    }
+}
+
+fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
+    match error {
+        RuntimeError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        RuntimeError::NoMachine { .. } => ErrorCode::NotRunning,
+        RuntimeError::Boot { .. }
+        | RuntimeError::BootTimeout { .. }
+        | RuntimeError::Launcher { .. }
+        | RuntimeError::Injected => ErrorCode::Internal,
+    }
+}
+
+fn code_of_guest(error: &RequestError) -> ErrorCode {
+    match error.code {
+        GuestCode::Invalid => ErrorCode::InvalidRequest,
+        GuestCode::NotFound => ErrorCode::NotFound,
+        GuestCode::AlreadyExists | GuestCode::DirectoryNotEmpty => ErrorCode::Conflict,
+        GuestCode::NotADirectory
+        | GuestCode::IsADirectory
+        | GuestCode::NotAFile
+        | GuestCode::PermissionDenied
+        | GuestCode::UnknownUser
+        | GuestCode::CannotExecute => ErrorCode::Unprocessable,
+        GuestCode::TooMany => ErrorCode::TooMany,
+        GuestCode::TooLarge => ErrorCode::TooLarge,
+        GuestCode::NoSpace => ErrorCode::NoSpace,
+        GuestCode::Ended => ErrorCode::ExecEnded,
+        GuestCode::Unsupported => ErrorCode::Unsupported,
+        // What goes wrong inside a sandbox is not a fault of the daemon, whatever a hostile guest may say.
+        GuestCode::Internal => ErrorCode::Unprocessable,
+        // The guest does not take our token: it is not the guest we started.
+        GuestCode::Unauthorized => ErrorCode::GuestUnreachable,
+    }
+}
+
+/// Lack of space, wherever in the chain of causes it is told.
+fn code_of_io(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(io) = error.downcast_ref::<io::Error>()
+            && matches!(io.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        {
+            return Some(ErrorCode::NoSpace);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Bounded, and without anything that could move a terminal's cursor.
+fn printable(text: &str) -> String {
+    let cut = text.chars().take(MESSAGE_CHARACTERS_MAX);
+    cut.map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use burrow_guest::client::GuestError;
+    use burrow_model::{LimitsError, SandboxId};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(error: EngineError, code: ErrorCode, status: u16) {
+        let shown = error.to_string();
+        let ours = is_ours(code) && !matches!(error, EngineError::Guest { .. });
+        let api = ApiError::from(error);
+        assert_eq!((api.code, api.code.status()), (code, status), "{shown}");
+        assert_eq!(api.cause.is_some(), ours, "{shown}");
+        assert_eq!(api.into_response().status().as_u16(), status);
+    }
+
+    fn guest(code: GuestCode) -> EngineError {
+        let source = RequestError { code, message: "could not".to_owned() };
+        EngineError::Guest { id: SandboxId::generate(), source }
+    }
+
+    #[test]
+    fn every_error_has_its_code() {
+        let id = SandboxId::generate;
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let table = [
+            (EngineError::NotFound { what: "x".into() }, ErrorCode::NotFound, 404),
+            (EngineError::Gone { id: id() }, ErrorCode::NotFound, 404),
+            (EngineError::NameTaken { name: "x".into(), existing: id() }, ErrorCode::Conflict, 409),
+            (
+                EngineError::Refused { id: id(), request: "use", refusal: Refusal::Stopped },
+                ErrorCode::NotRunning,
+                409,
+            ),
+            (
+                EngineError::Limits(LimitsError { field: "pids", given: 1, min: 2, max: 3 }),
+                ErrorCode::InvalidRequest,
+                400,
+            ),
+            (EngineError::LimitAboveMax { field: "pids", given: 9, max: 3 }, ErrorCode::Unprocessable, 422),
+            (EngineError::SandboxesMax { max: 1 }, ErrorCode::TooMany, 429),
+            (EngineError::PoolReserve { free_bytes: 1, reserve_bytes: 2 }, ErrorCode::NoSpace, 507),
+            (EngineError::Busy { id: id(), queued: 9 }, ErrorCode::Busy, 429),
+            (
+                EngineError::GuestUnreachable { id: id(), source: GuestError::HungUp },
+                ErrorCode::GuestUnreachable,
+                504,
+            ),
+            (EngineError::Catalog(CatalogError::Full), ErrorCode::NoSpace, 507),
+            (EngineError::Catalog(CatalogError::BadCursor), ErrorCode::InvalidRequest, 400),
+            (EngineError::Catalog(CatalogError::IdempotencyMismatch), ErrorCode::IdempotencyMismatch, 422),
+            (EngineError::Catalog(CatalogError::Panicked), ErrorCode::Internal, 500),
+            (
+                EngineError::Volume(VolumeError::Step { step: "write", what: "x".into(), source: full() }),
+                ErrorCode::NoSpace,
+                507,
+            ),
+            (EngineError::Volume(VolumeError::Injected), ErrorCode::Internal, 500),
+            (EngineError::Runtime(RuntimeError::NoMachine { id: id() }), ErrorCode::NotRunning, 409),
+            (guest(GuestCode::NotFound), ErrorCode::NotFound, 404),
+            (guest(GuestCode::DirectoryNotEmpty), ErrorCode::Conflict, 409),
+            (guest(GuestCode::CannotExecute), ErrorCode::Unprocessable, 422),
+            (guest(GuestCode::NoSpace), ErrorCode::NoSpace, 507),
+            (guest(GuestCode::Ended), ErrorCode::ExecEnded, 409),
+            (guest(GuestCode::Internal), ErrorCode::Unprocessable, 422),
+        ];
+        for (error, code, status) in table {
+            check(error, code, status);
+        }
+    }
+
+    #[test]
+    fn a_hostile_guests_words_are_bounded_and_cannot_move_a_cursor() {
+        let source = RequestError { code: GuestCode::NotFound, message: "\u{1b}[2J".repeat(10_000) };
+        let error = ApiError::from(EngineError::Guest { id: SandboxId::generate(), source });
+        assert!(error.message.chars().count() <= MESSAGE_CHARACTERS_MAX);
+        assert!(!error.message.chars().any(char::is_control));
+    }
+
+    #[test]
+    fn a_cause_is_told_with_all_that_led_to_it() {
+        let source = io::Error::other("the disk is on fire");
+        let error = VolumeError::Step { step: "write", what: "x".into(), source };
+        let cause = ApiError::from(EngineError::Volume(error)).cause.unwrap();
+        assert_eq!(cause.to_string(), "could not write `x`: the disk is on fire");
+    }
+}

@@ -1,0 +1,353 @@
+//! Execs: start, list, inspect, wait, signal, resize, feed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use burrow_api::{CreateExec, Exec, Page, RunResult, SendSignal, TerminalSize, defaults};
+use burrow_catalog::PageRequest;
+use burrow_engine::{EngineError, ExecOptions, StartedExec};
+use burrow_guest::protocol::{AttachNotice, Frame, Request};
+use burrow_model::{ExecId, SandboxId, TenantId};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::{Caller, Executor, Reader, check_reference};
+use super::error::ApiError;
+use super::idempotency::{Answer, once};
+use super::input::{JsonBody, NoParams, Params, idempotency_key};
+use super::refusals::{ByGuest, Common, Idempotent, Named, WithBody};
+use super::sandboxes::SandboxPath;
+use super::stream::{GuestReader, GuestWriter, hung_up, out_of_turn};
+use super::upload::{send_bytes, upload};
+use super::{App, PageParams, Segments, page};
+use crate::convert;
+
+/// How long a wait is when its caller does not say, and at most; callers ask again.
+const WAIT_MS: u64 = 60_000;
+const WAIT_MS_MAX: u64 = 300_000;
+
+/// Input is fed behind the caller's back when the process does not take it within this time.
+const FEED_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Names an exec.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct ExecPath {
+    /// The sandbox's id, a unique beginning of its id, or its name.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    sandbox: String,
+    /// The exec's id, or a unique beginning of it.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    exec: String,
+}
+
+impl ExecPath {
+    /// Both, resolved.
+    pub(super) async fn resolve(&self, app: &App, caller: &Caller) -> Result<(SandboxId, ExecId), ApiError> {
+        let sandbox = caller.sandbox(app, &self.sandbox).await?;
+        check_reference(&self.exec)?;
+        let exec = match self.exec.parse() {
+            Ok(exec) => exec,
+            Err(_) => by_prefix(app, caller.tenant(), &sandbox, &self.exec).await?,
+        };
+        Ok((sandbox, exec))
+    }
+}
+
+/// Among the newest execs only: older ones are named in full.
+async fn by_prefix(
+    app: &App,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+    text: &str,
+) -> Result<ExecId, ApiError> {
+    let newest = PageRequest { cursor: None, limit: defaults::PAGE_LIMIT_MAX };
+    let known = app.engine.execs(tenant, sandbox, newest).await?;
+    let mut fitting =
+        known.rows.into_iter().map(|record| record.row.id).filter(|id| id.as_str().starts_with(text));
+    match (fitting.next(), fitting.next()) {
+        (Some(id), None) => Ok(id),
+        (Some(_), Some(_)) => Err(ApiError::invalid("the beginning of an id fits several execs")
+            .hint("give more characters of the id")),
+        (None, _) => {
+            Err(EngineError::ExecNotFound { what: text.to_owned(), sandbox: sandbox.clone() }.into())
+        }
+    }
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/execs", tag = "execs", request_body = CreateExec,
+    params(SandboxPath, ("Idempotency-Key" = Option<String>, Header, description = "The same key and body run once")),
+    responses(
+        (status = 201, description = "Started", body = Exec),
+        (status = 200, description = "Ended, with `wait`", body = RunResult),
+        Common, ByGuest, WithBody, Idempotent,
+    ),
+)]
+pub(crate) async fn create(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+    headers: HeaderMap,
+    body: JsonBody<CreateExec>,
+) -> Result<Answer, ApiError> {
+    let options = convert::exec_options(&body.value)?;
+    let key = idempotency_key(&headers)?;
+    let sandbox = caller.sandbox(&app, &path.sandbox).await?;
+    let tenant = caller.tenant().clone();
+    let scope = format!("execs of {sandbox}");
+    let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input);
+    once(&app, &tenant, key, &scope, &body.bytes, work).await
+}
+
+async fn run(
+    app: Arc<App>,
+    tenant: TenantId,
+    sandbox: SandboxId,
+    options: ExecOptions,
+    input: Option<String>,
+) -> Result<Answer, ApiError> {
+    let began = Instant::now();
+    let wait = options.attach.is_some();
+    let started = app.engine.exec(&tenant, &sandbox, options).await?;
+    app.metrics.exec_started(began.elapsed());
+    if wait {
+        let result = finish(started, input).await?;
+        return Answer::json(StatusCode::OK, &result);
+    }
+    if let Some(input) = input {
+        feed(&app, &started, input).await;
+    }
+    Answer::json(StatusCode::CREATED, &convert::exec_started(&sandbox, started.info))
+}
+
+/// Feeds the input and collects the output until the exec has ended.
+async fn finish(started: StartedExec, input: Option<String>) -> Result<RunResult, ApiError> {
+    let StartedExec { guest, connection, .. } = started;
+    let (mut reader, mut writer) = connection.split();
+    let mut output = Collected::default();
+    let ended = match input {
+        None => output.collect(&guest, &mut reader).await?,
+        // At once, or a process that answers before it has read all would wait for us as we wait for it.
+        Some(input) => {
+            let collected = output.collect(&guest, &mut reader);
+            tokio::pin!(collected);
+            tokio::select! {
+                ended = &mut collected => ended?,
+                () = feed_attached(&mut writer, input) => collected.await?,
+            }
+        }
+    };
+    let exec = convert::exec_started(&guest.sandbox().id, ended);
+    Ok(RunResult {
+        exec,
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+        truncated: output.truncated,
+    })
+}
+
+/// A process that does not want its input any more is no error.
+async fn feed_attached(writer: &mut GuestWriter, input: String) {
+    if send_bytes(writer, Bytes::from(input)).await.is_ok() {
+        let _ = writer.send(&Frame::End).await;
+    }
+}
+
+/// Of an exec that nobody waits for. Small input is there at once; the rest follows as the process reads.
+async fn feed(app: &Arc<App>, started: &StartedExec, input: String) {
+    let (guest, exec) = (started.guest.clone(), started.id.clone());
+    let task = app.tasks.spawn(async move {
+        let request = Request::ExecStdin { exec: exec.to_string(), close: true };
+        if let Err(error) = upload::<()>(&guest, &request, Body::from(input)).await {
+            tracing::debug!(%exec, code = error.code().as_str(), "an exec did not take all of its input");
+        }
+    });
+    let _ = tokio::time::timeout(FEED_PATIENCE, task).await;
+}
+
+/// The first bytes of each stream.
+#[derive(Debug, Default)]
+struct Collected {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    truncated: bool,
+}
+
+impl Collected {
+    async fn collect(
+        &mut self,
+        guest: &burrow_engine::Guest,
+        reader: &mut GuestReader,
+    ) -> Result<burrow_guest::protocol::ExecInfo, ApiError> {
+        loop {
+            let frame = reader.next().await.map_err(|error| guest.error(error))?;
+            match frame {
+                Some(Frame::Stdout { bytes, .. }) => self.truncated |= append(&mut self.stdout, &bytes),
+                Some(Frame::Stderr { bytes, .. }) => self.truncated |= append(&mut self.stderr, &bytes),
+                Some(Frame::Control(json)) => {
+                    match burrow_guest::client::parse(&json).map_err(|e| guest.error(e))? {
+                        AttachNotice::Exit(info) => return Ok(info),
+                        AttachNotice::Gap { .. } => self.truncated = true,
+                        AttachNotice::Drained { .. } => return Err(out_of_turn(guest)),
+                    }
+                }
+                Some(Frame::Bytes(_) | Frame::End) => return Err(out_of_turn(guest)),
+                None => return Err(hung_up(guest)),
+            }
+        }
+    }
+}
+
+/// Whether some of it found no room.
+fn append(kept: &mut Vec<u8>, bytes: &[u8]) -> bool {
+    let room = defaults::RUN_OUTPUT_BYTES - kept.len();
+    kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    bytes.len() > room
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{sandbox}/execs", tag = "execs", params(SandboxPath, PageParams),
+    responses((status = 200, description = "Newest first", body = Page<Exec>), Common, ByGuest),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    Segments(path): Segments<SandboxPath>,
+    Params(params): Params<PageParams>,
+) -> Result<Json<Page<Exec>>, ApiError> {
+    let request = params.request()?;
+    let sandbox = caller.sandbox(&app, &path.sandbox).await?;
+    let found = app.engine.execs(caller.tenant(), &sandbox, request).await?;
+    Ok(Json(page(found, convert::exec)))
+}
+
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{sandbox}/execs/{exec}", tag = "execs", params(ExecPath),
+    responses((status = 200, description = "The exec", body = Exec), Common, ByGuest),
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    _: NoParams,
+    Segments(path): Segments<ExecPath>,
+) -> Result<Json<Exec>, ApiError> {
+    let (sandbox, exec) = path.resolve(&app, &caller).await?;
+    Ok(Json(convert::exec(app.engine.exec_info(caller.tenant(), &sandbox, &exec).await?)))
+}
+
+/// How long to wait.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaitParams {
+    /// Answer after this time even if it still runs; 60000 when absent.
+    #[param(maximum = 300_000)]
+    timeout_ms: Option<u64>,
+}
+
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{sandbox}/execs/{exec}/wait", tag = "execs", params(ExecPath, WaitParams),
+    responses((status = 200, description = "Ended, or still running when the time was up", body = Exec), Common, ByGuest),
+)]
+pub(crate) async fn wait(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    Segments(path): Segments<ExecPath>,
+    Params(params): Params<WaitParams>,
+) -> Result<Json<Exec>, ApiError> {
+    let timeout_ms = params.timeout_ms.unwrap_or(WAIT_MS);
+    if timeout_ms > WAIT_MS_MAX {
+        return Err(ApiError::invalid(format!("`timeout_ms` must be at most {WAIT_MS_MAX}")));
+    }
+    let (sandbox, exec) = path.resolve(&app, &caller).await?;
+    let bound = Duration::from_millis(timeout_ms);
+    let waited =
+        app.draining.run_until_cancelled(app.engine.wait_exec(caller.tenant(), &sandbox, &exec, bound)).await;
+    let record = waited.ok_or(EngineError::ShuttingDown)??;
+    Ok(Json(convert::exec(record)))
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/execs/{exec}/signal", tag = "execs", params(ExecPath),
+    request_body = SendSignal,
+    responses((status = 204, description = "Sent"), Common, ByGuest, WithBody),
+)]
+pub(crate) async fn signal(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<ExecPath>,
+    body: JsonBody<SendSignal>,
+) -> Result<StatusCode, ApiError> {
+    let signal = convert::parse_signal(&body.value.signal)
+        .ok_or_else(|| ApiError::invalid("`signal` must be a signal, like `TERM`, `SIGTERM` or `15`"))?;
+    let (sandbox, exec) = path.resolve(&app, &caller).await?;
+    let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
+    let group = body.value.group;
+    guest.call::<()>(&Request::ExecSignal { exec: exec.to_string(), signal, group }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/execs/{exec}/resize", tag = "execs", params(ExecPath),
+    request_body = TerminalSize,
+    responses((status = 204, description = "Resized"), Common, ByGuest, WithBody),
+)]
+pub(crate) async fn resize(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<ExecPath>,
+    body: JsonBody<TerminalSize>,
+) -> Result<StatusCode, ApiError> {
+    let TerminalSize { columns, rows } = body.value;
+    if columns == 0 || rows == 0 {
+        return Err(ApiError::invalid("a terminal has at least one column and one row"));
+    }
+    let (sandbox, exec) = path.resolve(&app, &caller).await?;
+    let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
+    let size = burrow_guest::protocol::TerminalSize { columns, rows };
+    guest.call::<()>(&Request::ExecResize { exec: exec.to_string(), size }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What happens to standard input after the body.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StdinParams {
+    /// Close it; false when absent.
+    #[serde(default)]
+    #[param(required = false)]
+    close: bool,
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/execs/{exec}/stdin", tag = "execs", params(ExecPath, StdinParams),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 204, description = "Written"), Common, ByGuest, Named),
+)]
+pub(crate) async fn stdin(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Segments(path): Segments<ExecPath>,
+    Params(params): Params<StdinParams>,
+    body: Body,
+) -> Result<StatusCode, ApiError> {
+    let (sandbox, exec) = path.resolve(&app, &caller).await?;
+    let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
+    let request = Request::ExecStdin { exec: exec.to_string(), close: params.close };
+    upload::<()>(&guest, &request, body).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

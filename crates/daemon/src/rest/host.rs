@@ -1,0 +1,168 @@
+//! The daemon itself: health, readiness, version, metrics, what the host can do, the configuration in effect.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Json;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::response::{IntoResponse, Response};
+use burrow_api::{Driver, HostInfo, Readiness, Version};
+use burrow_catalog::{PageRequest, SandboxFilter};
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+
+use super::App;
+use super::auth::{Admin, Reader};
+use super::error::ApiError;
+use super::input::NoParams;
+use super::refusals::Common;
+use crate::convert;
+use crate::metrics::Gauges;
+
+#[utoipa::path(
+    get, path = "/healthz", tag = "daemon", security(()),
+    responses((status = 200, description = "The daemon lives", body = String, content_type = "text/plain")),
+)]
+pub(crate) async fn health() -> &'static str {
+    "ok\n"
+}
+
+#[utoipa::path(
+    get, path = "/readyz", tag = "daemon", security(()),
+    responses(
+        (status = 200, description = "The daemon takes requests", body = Readiness),
+        (status = 503, description = "It does not, or not well", body = Readiness),
+    ),
+)]
+pub(crate) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Readiness>) {
+    let mut waiting_for = Vec::new();
+    if app.draining.is_cancelled() {
+        waiting_for.push("the daemon is shutting down".to_owned());
+    }
+    let tenant = app.engine.catalog().default_tenant();
+    if let Err(error) = app.engine.catalog().usable_admin_keys(&tenant, app.engine.now_ms()).await {
+        tracing::warn!(%error, "not ready: the catalog does not answer");
+        waiting_for.push("the catalog does not answer".to_owned());
+    }
+    if let Err(error) = app.engine.space().await {
+        tracing::warn!(%error, "not ready: the pool does not answer");
+        waiting_for.push("the pool does not answer".to_owned());
+    }
+    let ready = waiting_for.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready, waiting_for }))
+}
+
+#[utoipa::path(
+    get, path = "/v1/version", tag = "daemon", security(()),
+    responses((status = 200, description = "What runs here", body = Version), (status = 429,
+        description = "Too many requests at once", body = burrow_api::ErrorBody)),
+)]
+pub(crate) async fn version() -> Json<Version> {
+    Json(Version {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        guest_generation: burrow_guest::protocol::GENERATION,
+    })
+}
+
+/// This very document; not part of it.
+pub(crate) async fn openapi() -> Response {
+    static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
+    let document = DOCUMENT.get_or_init(|| Bytes::from(crate::openapi::document()));
+    ([(CONTENT_TYPE, "application/json")], document.clone()).into_response()
+}
+
+#[utoipa::path(
+    get, path = "/metrics", tag = "daemon", security((), ("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "Prometheus metrics; needs a key only where others reach the daemon",
+         body = String, content_type = "application/openmetrics-text"),
+        (status = 401, description = "No API key, or one that is unknown, expired or revoked",
+         body = burrow_api::ErrorBody),
+        (status = 500, description = "A fault of the daemon; its log says more", body = burrow_api::ErrorBody),
+    ),
+)]
+pub(crate) async fn metrics(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    if !app.config.metrics_open {
+        let (mut parts, _) = request.into_parts();
+        Reader::from_request_parts(&mut parts, &app).await?;
+    }
+    let gauges = gauges(&app).await?;
+    let text = app.metrics.render(&gauges);
+    Ok(([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response())
+}
+
+async fn gauges(app: &App) -> Result<Gauges, ApiError> {
+    let space = app.engine.space().await?;
+    Ok(Gauges {
+        sandboxes: sandboxes_by_state(app).await?,
+        pool_total_bytes: space.total_bytes,
+        pool_free_bytes: space.free_bytes,
+        catalog_bytes: app.engine.catalog().size().database_bytes,
+    })
+}
+
+async fn sandboxes_by_state(app: &App) -> Result<Vec<(&'static str, u64)>, ApiError> {
+    let mut counts: Vec<(&'static str, u64)> = Vec::new();
+    let tenant = app.engine.catalog().default_tenant();
+    let mut cursor = None;
+    loop {
+        let request = PageRequest { cursor, limit: burrow_catalog::PAGE_LIMIT_MAX };
+        let page = app.engine.list(&tenant, SandboxFilter::default(), request).await?;
+        for row in page.rows {
+            let state = convert::sandbox(row).state.as_str();
+            match counts.iter_mut().find(|(known, _)| *known == state) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((state, 1)),
+            }
+        }
+        match page.next_cursor {
+            Some(next) => cursor = Some(next),
+            None => return Ok(counts),
+        }
+    }
+}
+
+#[utoipa::path(
+    get, path = "/v1/host", tag = "daemon",
+    responses((status = 200, description = "What this host can do", body = HostInfo), Common),
+)]
+pub(crate) async fn host(
+    State(app): State<Arc<App>>,
+    _caller: Reader,
+    _: NoParams,
+) -> Result<Json<HostInfo>, ApiError> {
+    let gauges = gauges(&app).await?;
+    let count = |wanted: Option<&str>| {
+        let fitting =
+            gauges.sandboxes.iter().filter(|(state, _)| wanted.is_none_or(|wanted| *state == wanted));
+        fitting.map(|(_, count)| count).sum()
+    };
+    let driver = |(name, capabilities): (&'static str, burrow_runtime::Capabilities)| Driver {
+        name: name.to_owned(),
+        available: convert::ability(capabilities.available),
+        pause: convert::ability(capabilities.pause),
+        hibernate: convert::ability(capabilities.hibernate),
+        limits: convert::ability(capabilities.limits),
+    };
+    Ok(Json(HostInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        drivers: app.engine.capabilities().into_iter().map(driver).collect(),
+        pool_total_bytes: gauges.pool_total_bytes,
+        pool_free_bytes: gauges.pool_free_bytes,
+        sandboxes: count(None),
+        sandboxes_running: count(Some("running")),
+    }))
+}
+
+#[utoipa::path(
+    get, path = "/v1/config", tag = "daemon",
+    responses((status = 200, description = "Every key with the value in effect", body = Object), Common),
+)]
+pub(crate) async fn config(
+    State(app): State<Arc<App>>,
+    _caller: Admin,
+    _: NoParams,
+) -> Json<serde_json::Value> {
+    Json(app.config.effective().clone())
+}

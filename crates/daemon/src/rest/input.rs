@@ -1,0 +1,226 @@
+//! Reading requests: bodies, query parameters and headers, each refused with its name when it makes no sense.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use burrow_api::ErrorCode;
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, Uri};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+
+use super::App;
+use super::error::ApiError;
+
+/// A JSON body is small: whoever needs longer than this to send one holds a request slot for nothing.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Characters of an `Idempotency-Key`.
+const IDEMPOTENCY_KEY_LENGTH_MAX: usize = 255;
+
+/// A JSON body of a known shape, with the bytes it came as.
+#[derive(Debug)]
+pub(crate) struct JsonBody<T> {
+    pub(crate) value: T,
+    pub(crate) bytes: Bytes,
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        if !is_json(request.headers()) {
+            let message = "could not read the body: it must come as `application/json`";
+            return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
+        }
+        let bytes_max = app.config.bounds.json_body_bytes;
+        let length =
+            request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if length.is_some_and(|length| length > bytes_max as u64) {
+            return Err(too_large(bytes_max));
+        }
+        let bytes = match tokio::time::timeout(BODY_TIMEOUT, collect(request.into_body(), bytes_max)).await {
+            Ok(bytes) => bytes?,
+            Err(_) => return Err(ApiError::invalid("could not read the body: it did not arrive in time")),
+        };
+        let value = parse(&bytes)?;
+        Ok(Self { value, bytes })
+    }
+}
+
+async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+    let mut first: Option<Bytes> = None;
+    let mut more = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ApiError::invalid("could not read the body").cause(error))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.as_ref().map_or(0, Bytes::len) + more.len() + data.len() > bytes_max {
+            return Err(too_large(bytes_max));
+        }
+        match &first {
+            None => first = Some(data),
+            Some(_) => more.extend_from_slice(&data),
+        }
+    }
+    let first = first.unwrap_or_default();
+    if more.is_empty() {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::with_capacity(first.len() + more.len());
+    whole.extend_from_slice(&first);
+    whole.extend_from_slice(&more);
+    Ok(whole.freeze())
+}
+
+fn too_large(bytes_max: usize) -> ApiError {
+    let message = format!("could not read the body: it is larger than {bytes_max} bytes");
+    ApiError::new(ErrorCode::TooLarge, message).hint("`limits.json_body` in the configuration sets the bound")
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+/// JSON to a value; the error names the field.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    match Json::<T>::from_bytes(bytes) {
+        Ok(Json(value)) => Ok(value),
+        Err(JsonRejection::JsonSyntaxError(error)) => {
+            Err(ApiError::invalid(format!("the body is not JSON: {}", innermost(&error))))
+        }
+        Err(JsonRejection::JsonDataError(error)) => {
+            Err(ApiError::invalid(format!("the body does not fit: {}", innermost(&error))))
+        }
+        Err(error) => Err(ApiError::invalid(format!("could not read the body: {error}"))),
+    }
+}
+
+/// What serde itself said, with the path of the field, without axum's words around it.
+fn innermost(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Query parameters of a known shape; shapes refuse unknown names.
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<App>> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &Arc<App>) -> Result<Self, ApiError> {
+        check_text(&parts.uri)?;
+        match Query::<T>::try_from_uri(&parts.uri) {
+            Ok(Query(value)) => Ok(Self(value)),
+            Err(error) => Err(ApiError::invalid(format!("the query does not fit: {}", innermost(&error)))),
+        }
+    }
+}
+
+/// For routes that take no query parameters: a mistyped one must not be taken for obeyed.
+#[derive(Debug)]
+pub(crate) struct NoParams;
+
+impl FromRequestParts<Arc<App>> for NoParams {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &Arc<App>) -> Result<Self, ApiError> {
+        match pairs(&parts.uri)?.first() {
+            None => Ok(Self),
+            Some((name, _)) => Err(unknown_parameter(name)),
+        }
+    }
+}
+
+pub(crate) fn unknown_parameter(name: &str) -> ApiError {
+    ApiError::invalid(format!("the query does not fit: unknown parameter `{name}`"))
+}
+
+/// All query parameters, for names that may come several times.
+pub(crate) fn pairs(uri: &Uri) -> Result<Vec<(String, String)>, ApiError> {
+    check_text(uri)?;
+    let Query(pairs) = Query::try_from_uri(uri)
+        .map_err(|error| ApiError::invalid(format!("the query does not fit: {}", innermost(&error))))?;
+    Ok(pairs)
+}
+
+/// Refuses bytes that are not UTF-8: decoding would replace them, and a path would come to name another file.
+fn check_text(uri: &Uri) -> Result<(), ApiError> {
+    let query = uri.query().unwrap_or_default().as_bytes();
+    if !query.contains(&b'%') {
+        return Ok(());
+    }
+    let mut decoded = Vec::with_capacity(query.len());
+    let mut rest = query;
+    while let [byte, after @ ..] = rest {
+        let escaped = (*byte == b'%').then(|| after.first_chunk::<2>()).flatten();
+        match escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()) {
+            Some(value) => {
+                decoded.push(value);
+                rest = &after[2..];
+            }
+            None => {
+                decoded.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    match std::str::from_utf8(&decoded) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(ApiError::invalid("the query does not fit: it is not UTF-8")),
+    }
+}
+
+/// The `Idempotency-Key`, if there is one.
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    match value.to_str() {
+        Ok(key) if (1..=IDEMPOTENCY_KEY_LENGTH_MAX).contains(&key.len()) => Ok(Some(key.to_owned())),
+        Ok(_) | Err(_) => {
+            Err(ApiError::invalid("`Idempotency-Key` must be 1 to 255 visible ASCII characters"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burrow_api::CreateSandbox;
+
+    use super::*;
+
+    #[track_caller]
+    fn refused(json: &str, expected: &str) {
+        let error = parse::<CreateSandbox>(json.as_bytes()).expect_err(json);
+        assert_eq!(error.code(), ErrorCode::InvalidRequest);
+        let detail = error.into_detail();
+        assert!(detail.message.contains(expected), "{}", detail.message);
+    }
+
+    #[test]
+    fn a_body_that_does_not_fit_is_refused_by_field() {
+        refused("{\"limits\": {\"ram_mib\": -1}}", "limits.ram_mib");
+        refused("{\"limits\": {\"ram_mib\": 99999999999}}", "limits.ram_mib");
+        refused("{\"env\": {\"A\": 1}}", "env.A");
+        refused("{\"nmae\": \"x\"}", "unknown field `nmae`");
+        refused("{\"name\": ", "not JSON");
+        refused("", "not JSON");
+        refused("[]x", "the body");
+        refused(&"[".repeat(100_000), "the body");
+    }
+
+    #[test]
+    fn a_query_that_is_not_utf8_is_refused() {
+        for (query, good) in
+            [("/?path=/a%20b", true), ("/?path=/%C3%A9", true), ("/?path=/%ff", false), ("/?a=%", true)]
+        {
+            assert_eq!(check_text(&query.parse().unwrap()).is_ok(), good, "{query}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! REST under `/v1`: one file per noun.
+//!
+//! ```text
+//!   request ─► observe (id, log line, metrics, panics) ─► admit (request slots) ─► route ─► handler
+//!                                                                                     │
+//!                    auth: Reader · Executor · Admin ── input: JsonBody · Params ◄────┘
+//! ```
+//!
+//! Handlers translate and call the engine; what may happen when is the engine's to know. Streams are polled straight
+//! from the guest's connection, so a client that does not read holds one frame and nothing else.
+
+pub(crate) mod attach;
+mod auth;
+pub(crate) mod backup;
+pub(crate) mod error;
+pub(crate) mod events;
+pub(crate) mod execs;
+pub(crate) mod files;
+pub(crate) mod host;
+mod idempotency;
+pub(crate) mod images;
+mod input;
+pub(crate) mod keys;
+pub(crate) mod listing;
+mod observe;
+pub(crate) mod output;
+mod range;
+pub(crate) mod refusals;
+pub(crate) mod sandboxes;
+pub(crate) mod services;
+mod stream;
+pub(crate) mod tar;
+#[cfg(test)]
+mod tests;
+mod upload;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path};
+use axum::routing::{get, post, put};
+use axum::{Router, middleware};
+use burrow_api::ErrorCode;
+use burrow_catalog::PageRequest;
+use burrow_engine::Engine;
+use http::request::Parts;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use utoipa::IntoParams;
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+use error::ApiError;
+
+/// What every handler can reach.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) engine: Engine,
+    pub(crate) config: Config,
+    pub(crate) metrics: Metrics,
+    /// Requests at once.
+    requests: Arc<Semaphore>,
+    /// Work that goes on when its client hangs up; joined at shutdown.
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled when the daemon is about to end: streams say so and end.
+    pub(crate) draining: CancellationToken,
+}
+
+impl App {
+    pub(crate) fn new(engine: Engine, config: Config, draining: CancellationToken) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            metrics: Metrics::new(),
+            requests: Arc::new(Semaphore::new(config.bounds.requests)),
+            tasks: TaskTracker::new(),
+            draining,
+            config,
+        })
+    }
+
+    /// Sees work through to its end even if the client hangs up meanwhile: what was begun is finished or undone.
+    pub(crate) async fn see_through<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        use tracing::Instrument as _;
+        let task = self.tasks.spawn(work.in_current_span());
+        task.await.map_err(|error| ApiError::internal("could not finish the request", error))?
+    }
+}
+
+/// The whole surface.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let open = Router::new()
+        .route("/healthz", get(host::health))
+        .route("/readyz", get(host::ready))
+        .route("/metrics", get(host::metrics))
+        .route("/v1/version", get(host::version))
+        .route("/v1/openapi.json", get(host::openapi));
+    let daemon = Router::new()
+        .route("/v1/host", get(host::host))
+        .route("/v1/config", get(host::config))
+        .route("/v1/backup", get(backup::backup))
+        .route("/v1/events", get(events::events))
+        .route("/v1/images", get(images::list).post(images::build))
+        .route("/v1/keys", get(keys::list).post(keys::create))
+        .route("/v1/keys/{key}", get(keys::get).delete(keys::revoke));
+    let router = open.merge(daemon).merge(sandbox_routes()).merge(exec_routes()).merge(file_routes());
+    router
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
+        .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
+        .with_state(app)
+}
+
+fn sandbox_routes() -> Router<Arc<App>> {
+    const ONE: &str = "/v1/sandboxes/{sandbox}";
+    let under = |rest: &str| format!("{ONE}/{rest}");
+    Router::new()
+        .route("/v1/sandboxes", get(sandboxes::list).post(sandboxes::create))
+        .route(ONE, get(sandboxes::get).patch(sandboxes::update).delete(sandboxes::delete))
+        .route(&under("start"), post(sandboxes::start))
+        .route(&under("stop"), post(sandboxes::stop))
+        .route(&under("pause"), post(sandboxes::pause))
+        .route(&under("resume"), post(sandboxes::resume))
+        .route(&under("stats"), get(sandboxes::stats))
+        .route(&under("services"), get(services::list))
+        .route(&under("services/{name}"), put(services::set).delete(services::remove))
+        .route(&under("services/{name}/restart"), post(services::restart))
+}
+
+fn exec_routes() -> Router<Arc<App>> {
+    const ALL: &str = "/v1/sandboxes/{sandbox}/execs";
+    let under = |rest: &str| format!("{ALL}/{{exec}}{rest}");
+    Router::new()
+        .route(ALL, get(execs::list).post(execs::create))
+        .route(&under(""), get(execs::get))
+        .route(&under("/wait"), get(execs::wait))
+        .route(&under("/signal"), post(execs::signal))
+        .route(&under("/resize"), post(execs::resize))
+        .route(&under("/stdin"), post(execs::stdin))
+        .route(&under("/output"), get(output::output))
+        .route(&under("/attach"), get(attach::attach))
+}
+
+fn file_routes() -> Router<Arc<App>> {
+    const FILES: &str = "/v1/sandboxes/{sandbox}/files";
+    let under = |rest: &str| format!("{FILES}/{rest}");
+    Router::new()
+        .route(FILES, get(files::read).put(files::write).delete(files::remove))
+        .route(&under("stat"), get(files::stat))
+        .route(&under("list"), get(listing::list))
+        .route(&under("mkdir"), post(files::make_directory))
+        .route(&under("move"), post(files::rename))
+        .route(&under("chmod"), post(files::change_mode))
+        .route(&under("tar"), get(tar::download).put(tar::upload))
+        .route(&under("watch"), get(watch::watch))
+}
+
+async fn no_such_route() -> ApiError {
+    ApiError::new(ErrorCode::NoSuchRoute, "there is no such route")
+        .hint("`/v1/openapi.json` lists all of them")
+}
+
+async fn method_not_allowed() -> ApiError {
+    ApiError::new(ErrorCode::MethodNotAllowed, "this route does not take this method")
+        .hint("the `Allow` header of this answer lists those it takes")
+}
+
+/// The variable parts of a path.
+#[derive(Debug)]
+pub(crate) struct Segments<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Segments<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let refused = |_: PathRejection| ApiError::invalid("the path is not UTF-8");
+        Path::from_request_parts(parts, app).await.map(|Path(value)| Self(value)).map_err(refused)
+    }
+}
+
+/// Which part of a list.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PageParams {
+    /// `next_cursor` of the page before.
+    #[param(max_length = 256)]
+    cursor: Option<String>,
+    /// Entries at most; 100 when absent.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}
+
+impl PageParams {
+    fn request(self) -> Result<PageRequest, ApiError> {
+        use burrow_api::defaults::{PAGE_LIMIT, PAGE_LIMIT_MAX};
+        let limit = self.limit.unwrap_or(PAGE_LIMIT);
+        if !(1..=PAGE_LIMIT_MAX).contains(&limit) {
+            return Err(ApiError::invalid(format!(
+                "`limit` must be from 1 to {PAGE_LIMIT_MAX}, not {limit}"
+            )));
+        }
+        Ok(PageRequest { cursor: self.cursor, limit })
+    }
+}
+
+/// A page of one kind of thing as one of another.
+pub(crate) fn page<R, T>(page: burrow_catalog::Page<R>, convert: impl FnMut(R) -> T) -> burrow_api::Page<T> {
+    burrow_api::Page { items: page.rows.into_iter().map(convert).collect(), next_cursor: page.next_cursor }
+}
+
+/// The page of a list that is there as a whole. Its cursor is the last entry of the page before.
+pub(crate) fn cut<T>(
+    mut items: Vec<T>,
+    request: &PageRequest,
+    id: impl Fn(&T) -> &str,
+) -> Result<burrow_api::Page<T>, ApiError> {
+    if let Some(cursor) = &request.cursor {
+        let place = items.iter().position(|item| id(item) == cursor);
+        let place = place.ok_or(burrow_catalog::CatalogError::BadCursor)?;
+        items.drain(..=place);
+    }
+    let limit = request.limit as usize;
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next_cursor = items.last().filter(|_| more).map(|item| id(item).to_owned());
+    Ok(burrow_api::Page { items, next_cursor })
+}

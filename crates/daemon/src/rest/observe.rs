@@ -1,0 +1,157 @@
+//! Around every request: an id, one log line, metrics, a slot among the requests at once, and a net under panics.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use burrow_api::ErrorCode;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderName, HeaderValue};
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::Instrument as _;
+
+use super::App;
+use super::error::{ApiError, Cause};
+use crate::server::InFlight;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// A caller's own request id is taken if it is no longer than this.
+const REQUEST_ID_LENGTH_MAX: usize = 64;
+
+/// Characters of ids and names that are shown in log lines.
+const SHOWN_LENGTH_MAX: usize = 63;
+
+pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let method = request.method().clone();
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let route = matched.as_ref().map_or("unknown", MatchedPath::as_str);
+    let id = request_id(&request);
+    let uri = request.uri().clone();
+    let (sandbox, exec) = subjects(uri.path());
+    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone()).await;
+    let mut response = answered.unwrap_or_else(|_| {
+        // The panic itself is in the log already, by the hook that `telemetry` installs.
+        ApiError::new(ErrorCode::Internal, "the daemon failed at this request").into_response()
+    });
+    let (status, took) = (response.status(), began.elapsed());
+    app.metrics.answered(&method, route, status.as_u16(), took);
+    // To the microsecond; more digits are noise.
+    let ms = took.as_micros() as f64 / 1000.0;
+    span.in_scope(|| match response.extensions().get::<Cause>() {
+        Some(cause) if status.as_u16() == 500 => {
+            tracing::error!(%method, route, status = status.as_u16(), ms, sandbox, exec, %cause, "failed");
+        }
+        Some(cause) => {
+            tracing::warn!(%method, route, status = status.as_u16(), ms, sandbox, exec, %cause, "refused");
+        }
+        None => tracing::info!(%method, route, status = status.as_u16(), ms, sandbox, exec, "answered"),
+    });
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// Gives the request a slot, which its answer keeps until the last byte of its body.
+pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    // Whether the daemon lives must be answered above all when it is busy.
+    if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
+        return next.run(request).await;
+    }
+    let Ok(permit) = app.requests.clone().try_acquire_owned() else {
+        return ApiError::new(ErrorCode::Busy, "the daemon has too many requests at once")
+            .hint("try again in a moment, or raise `limits.requests` in the configuration")
+            .into_response();
+    };
+    let in_flight = request.extensions_mut().remove();
+    next.run(request).await.map(|body| Body::new(Admitted { body, _permit: permit, _in_flight: in_flight }))
+}
+
+struct Admitted {
+    body: Body,
+    _permit: OwnedSemaphorePermit,
+    _in_flight: Option<InFlight>,
+}
+
+impl hyper::body::Body for Admitted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn request_id(request: &Request) -> HeaderValue {
+    let plain = |value: &&HeaderValue| {
+        let good = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        (1..=REQUEST_ID_LENGTH_MAX).contains(&value.len()) && value.as_bytes().iter().all(good)
+    };
+    if let Some(given) = request.headers().get(REQUEST_ID).filter(plain) {
+        return given.clone();
+    }
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+    let text = format!("{:016x}", u64::from_le_bytes(bytes));
+    HeaderValue::try_from(text).expect("hexadecimal digits are a header value")
+}
+
+/// The sandbox and the exec a path is about, as the caller wrote them.
+fn subjects(path: &str) -> (Option<&str>, Option<&str>) {
+    let shown = |text: &&str| {
+        text.len() <= SHOWN_LENGTH_MAX && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    let mut parts = path.split('/').skip(1);
+    match (parts.next(), parts.next()) {
+        (Some("v1"), Some("sandboxes")) => {
+            let sandbox = parts.next().filter(shown);
+            let exec = (parts.next() == Some("execs")).then(|| parts.next()).flatten().filter(shown);
+            (sandbox, exec)
+        }
+        _ => (None, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_line_names_the_sandbox_and_the_exec() {
+        assert_eq!(subjects("/v1/sandboxes/web-1/execs/exe7/output"), (Some("web-1"), Some("exe7")));
+        assert_eq!(subjects("/v1/sandboxes/web-1/files"), (Some("web-1"), None));
+        assert_eq!(subjects("/v1/keys/key7"), (None, None));
+        assert_eq!(subjects("/v1/sandboxes/%1b%5b31m"), (None, None));
+    }
+
+    #[test]
+    fn a_callers_request_id_is_kept_if_it_is_harmless() {
+        let with = |value: &str| {
+            let request = Request::builder().header("x-request-id", value).body(Body::empty()).unwrap();
+            request_id(&request)
+        };
+        assert_eq!(with("abc-1"), "abc-1");
+        assert_ne!(with("a b"), "a b");
+        assert_ne!(with(&"a".repeat(65)), "a".repeat(65).as_str());
+    }
+}

@@ -1,0 +1,128 @@
+//! Answers that go on: lines of JSON, and bytes straight from a guest's connection.
+
+use std::io;
+
+use axum::body::Body;
+use axum::response::Response;
+use burrow_api::{ErrorCode, ErrorDetail};
+use burrow_engine::Guest;
+use burrow_guest::client::{Connection, FrameReader, FrameWriter};
+use burrow_guest::protocol::Frame;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use serde::Serialize;
+use tokio::io::{ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
+
+use super::App;
+use super::error::ApiError;
+
+pub(super) type GuestReader = FrameReader<ReadHalf<TcpStream>>;
+pub(super) type GuestWriter = FrameWriter<WriteHalf<TcpStream>>;
+
+/// An answer of one JSON value per line, each sent as soon as it is there.
+pub(super) fn lines<T: Serialize>(values: impl Stream<Item = T> + Send + 'static) -> Response {
+    let lines = values.map(|value| {
+        let mut line = serde_json::to_vec(&value).map_err(io::Error::other)?;
+        line.push(b'\n');
+        Ok::<_, io::Error>(Bytes::from(line))
+    });
+    Response::builder()
+        .header(CONTENT_TYPE, "application/x-ndjson")
+        .header(CACHE_CONTROL, "no-store")
+        // Proxies that buffer would hold a line back until the next one comes.
+        .header("x-accel-buffering", "no")
+        .body(Body::from_stream(lines))
+        .expect("the headers are constants")
+}
+
+/// What a stream's last line says when the daemon is about to end.
+pub(super) fn shutting_down() -> ErrorDetail {
+    ApiError::new(ErrorCode::Busy, "the daemon is shutting down")
+        .hint("ask again in a moment, from where this stream ended; the sandbox goes on")
+        .into_detail()
+}
+
+/// The guest's next frame: `None` when the daemon is about to end.
+pub(super) async fn next_frame(
+    app: &App,
+    guest: &Guest,
+    reader: &mut GuestReader,
+) -> Option<Result<Option<Frame>, ApiError>> {
+    let frame = app.draining.run_until_cancelled(reader.next()).await?;
+    Some(frame.map_err(|error| guest.error(error).into()))
+}
+
+/// A guest that hung up before the end.
+pub(super) fn hung_up(guest: &Guest) -> ApiError {
+    guest.error(burrow_guest::client::GuestError::HungUp).into()
+}
+
+/// A guest that broke the protocol.
+pub(super) fn out_of_turn(guest: &Guest) -> ApiError {
+    guest.error(burrow_guest::client::GuestError::OutOfTurn).into()
+}
+
+/// A body of the Bytes frames up to End, `length` bytes at most.
+///
+/// Frames are passed on as they are, without a copy. A connection that breaks breaks the answer too, so that nobody
+/// takes a part for the whole. A transfer has an end of its own: shutdown lets it go on for as long as it waits.
+pub(super) struct GuestBody {
+    guest: Guest,
+    reader: GuestReader,
+    /// Kept open: a guest takes its closing for the reader's hanging up.
+    _writer: GuestWriter,
+    /// Bytes still promised; `None` when nobody knows how many there are.
+    left: Option<u64>,
+}
+
+impl GuestBody {
+    pub(super) fn new(guest: Guest, connection: Connection<TcpStream>, left: Option<u64>) -> Self {
+        let (reader, writer) = connection.split();
+        Self { guest, reader, _writer: writer, left }
+    }
+
+    pub(super) fn into_stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        stream::try_unfold(self, |mut body| async move {
+            let next = body.next().await;
+            next.map(|bytes| bytes.map(|bytes| (bytes, body)))
+        })
+    }
+
+    /// The next bytes, or `None` at the end.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            if self.left == Some(0) {
+                return Ok(None);
+            }
+            let frame =
+                self.reader.next_piece().await.map_err(|error| broken(self.guest.error(error).into()))?;
+            match frame {
+                Some(Frame::Bytes(bytes)) if bytes.is_empty() => {}
+                Some(Frame::Bytes(bytes)) => return Ok(Some(self.within(bytes))),
+                // Fewer bytes than promised: the file shrank under the reader.
+                Some(Frame::End) if self.left.is_some() => return Err(broken(hung_up(&self.guest))),
+                Some(Frame::End) => return Ok(None),
+                Some(Frame::Control(_) | Frame::Stdout { .. } | Frame::Stderr { .. }) => {
+                    return Err(broken(out_of_turn(&self.guest)));
+                }
+                None => return Err(broken(hung_up(&self.guest))),
+            }
+        }
+    }
+
+    /// No more than was promised: the file may have grown.
+    fn within(&mut self, mut bytes: Bytes) -> Bytes {
+        if let Some(left) = &mut self.left {
+            bytes.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+            *left -= bytes.len() as u64;
+        }
+        bytes
+    }
+}
+
+/// What breaks an answer whose status has been sent.
+pub(super) fn broken(error: ApiError) -> io::Error {
+    io::Error::other(error.into_detail().message)
+}

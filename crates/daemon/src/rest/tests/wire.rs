@@ -1,0 +1,234 @@
+//! The surface over real sockets: HTTP/1, HTTP/2, TLS, WebSocket, bounds and shutdown.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use futures_util::{SinkExt as _, StreamExt as _};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::world::World;
+use crate::config::TlsFiles;
+use crate::server::{Patience, Server, acceptor};
+
+struct Served {
+    world: World,
+    address: SocketAddr,
+    stop: CancellationToken,
+    connections: TaskTracker,
+    accepting: JoinHandle<()>,
+}
+
+async fn serve(tls: bool, connections_max: usize) -> Served {
+    serve_with(tls, connections_max, Patience::USUAL).await
+}
+
+async fn serve_with(tls: bool, connections_max: usize, patience: Patience) -> Served {
+    let world = World::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
+    let server = Server {
+        listener,
+        tls: tls.then(|| acceptor(&files()).unwrap()),
+        router: world.router.clone(),
+        connections_max,
+        patience,
+        stop: stop.clone(),
+        kill: CancellationToken::new(),
+        connections: connections.clone(),
+    };
+    let accepting = tokio::spawn(server.run());
+    Served { world, address, stop, connections, accepting }
+}
+
+fn files() -> TlsFiles {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    TlsFiles { cert: folder.join("cert.pem"), key: folder.join("key.pem") }
+}
+
+/// Sends bytes and reads the head of one answer.
+async fn exchange(stream: &mut TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.windows(4).any(|window| window == b"\r\n\r\n") {
+        if stream.read_buf(&mut answer).await.unwrap() == 0 {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn a_connection_is_kept_for_the_next_request() {
+    let served = serve(false, 10).await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    for _ in 0..3 {
+        let answer = exchange(&mut stream, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn http2_is_spoken_too() {
+    let served = serve(false, 10).await;
+    let stream = TokioIo::new(TcpStream::connect(served.address).await.unwrap());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("http://x/v1/sandboxes").header("x-api-key", &served.world.key);
+    let answer = sender.send_request(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn tls_is_spoken_when_configured() {
+    let served = serve(true, 10).await;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(files().cert).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = TcpStream::connect(served.address).await.unwrap();
+    let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok\n"), "{answer}");
+    let mut plain = TcpStream::connect(served.address).await.unwrap();
+    let answer = exchange(&mut plain, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(!answer.contains("200"), "{answer}");
+}
+
+#[test]
+fn files_that_are_no_certificate_are_refused_by_name() {
+    let cert = TlsFiles { cert: files().key, key: files().key };
+    assert!(acceptor(&cert).err().unwrap().to_string().contains("there is no certificate in"));
+    let key = TlsFiles { cert: files().cert, key: files().cert };
+    assert!(acceptor(&key).err().unwrap().to_string().contains("could not read the private key"));
+    let absent = TlsFiles { cert: "/nowhere".into(), key: "/nowhere".into() };
+    assert!(acceptor(&absent).err().unwrap().to_string().contains("/nowhere"));
+}
+
+#[tokio::test]
+async fn heads_beyond_their_bounds_are_refused() {
+    let served = serve(false, 10).await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    let headers: String = (0..200).map(|i| format!("x-{i}: y\r\n")).collect();
+    let answer = exchange(&mut stream, &format!("GET /healthz HTTP/1.1\r\nhost: x\r\n{headers}\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    let answer = exchange(&mut stream, "nonsense\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_connection_that_does_not_ask_is_closed() {
+    let short = Duration::from_millis(10);
+    let served = serve_with(false, 10, Patience { head: short, idle: short, look_every: short }).await;
+    for head in ["", "GET /healthz HT", "PRI * HTT"] {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        // This ends when the daemon closes the connection, or never.
+        let _ = stream.read_to_end(&mut rest).await;
+        assert!(!String::from_utf8_lossy(&rest).contains("200"), "{rest:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_connection_too_many_waits_for_another_to_close() {
+    let served = serve(false, 1).await;
+    let mut first = TcpStream::connect(served.address).await.unwrap();
+    exchange(&mut first, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let mut second = TcpStream::connect(served.address).await.unwrap();
+    second.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    assert_eq!(served.connections.len(), 1);
+    drop(first);
+    let mut answer = [0; 12];
+    second.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
+async fn attach(served: &Served, exec: &str) -> tokio_tungstenite::WebSocketStream<TcpStream> {
+    let stream = TcpStream::connect(served.address).await.unwrap();
+    let request = Request::get(format!("ws://x/v1/sandboxes/web/execs/{exec}/attach"))
+        .header("host", "x")
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .header("x-api-key", &served.world.key);
+    tokio_tungstenite::client_async(request.body(()).unwrap(), stream).await.unwrap().0
+}
+
+async fn exec(served: &Served, argv: &str) -> String {
+    let body = format!("{{\"argv\": {argv}}}");
+    let exec = served.world.send_json("POST", "/v1/sandboxes/web/execs", body).await.expect(201).json();
+    exec["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_attached_client_gets_the_output_and_the_end() {
+    let served = serve(false, 10).await;
+    served.world.sandbox("web").await;
+    let exec = exec(&served, "[\"echo\", \"hello\"]").await;
+    let mut socket = attach(&served, &exec).await;
+    let Message::Binary(output) = socket.next().await.unwrap().unwrap() else { panic!("output comes first") };
+    let expected = (burrow_api::OutputStream::Stdout, 0, &b"hello\n"[..]);
+    assert_eq!(burrow_api::decode_output(&output), Some(expected));
+    let Message::Text(last) = socket.next().await.unwrap().unwrap() else { panic!("the end comes last") };
+    let last: burrow_api::AttachServerMessage = serde_json::from_str(&last).unwrap();
+    assert!(matches!(last, burrow_api::AttachServerMessage::Exit { .. }), "{last:?}");
+    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
+}
+
+#[tokio::test]
+async fn an_attached_client_that_sends_too_much_at_once_is_cut_off() {
+    let served = serve(false, 10).await;
+    served.world.sandbox("web").await;
+    let exec = exec(&served, "[\"echo\", \"hello\"]").await;
+    let mut socket = attach(&served, &exec).await;
+    let _ = socket.send(Message::Binary(vec![0; 3 << 20].into())).await;
+    let mut messages = 0;
+    while let Some(Ok(_)) = socket.next().await {
+        messages += 1;
+        assert!(messages < 10, "the connection goes on");
+    }
+}
+
+#[tokio::test]
+async fn shutdown_ends_streams_and_idle_connections_and_lets_requests_finish() {
+    let served = serve(false, 10).await;
+    let mut idle = TcpStream::connect(served.address).await.unwrap();
+    exchange(&mut idle, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let stream = TokioIo::new(TcpStream::connect(served.address).await.unwrap());
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let request =
+        Request::get("/v1/events?follow=true").header("x-api-key", &served.world.key).header("host", "x");
+    let events = sender.send_request(request.body(Body::empty()).unwrap()).await.unwrap();
+    served.stop.cancel();
+    served.world.app.draining.cancel();
+    served.accepting.await.unwrap();
+    // The stream ends as it should, not in the middle.
+    events.into_body().collect().await.unwrap();
+    served.connections.close();
+    served.connections.wait().await;
+    assert_eq!(idle.read(&mut [0; 10]).await.unwrap_or(0), 0);
+    assert!(TcpStream::connect(served.address).await.is_err());
+}

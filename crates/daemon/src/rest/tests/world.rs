@@ -1,0 +1,199 @@
+//! A daemon on simulated drivers, and requests to it without a socket.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use burrow_catalog::{Catalog, NewKey};
+use burrow_engine::{BuildStage, Engine, ImageBuilder, ManualClock, Policy, Seams};
+use burrow_model::{Image, ImageConfig, ImageId, SandboxId, Scope};
+use burrow_network::sim::SimNetwork;
+use burrow_runtime::sim::Sim as SimRuntime;
+use burrow_volumes::sim::Sim as SimVolumes;
+use burrow_volumes::{VolumeError, Volumes as _};
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use super::guest;
+use crate::config::Config;
+use crate::rest::{App, router};
+
+pub(super) struct World {
+    pub(super) app: Arc<App>,
+    pub(super) network: SimNetwork,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) router: Router,
+    /// An admin's.
+    pub(super) key: String,
+    _state: tempfile::TempDir,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: http::HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Answer {
+    #[track_caller]
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("{self:?} is no JSON"))
+    }
+
+    pub(super) fn code(&self) -> String {
+        self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
+    }
+
+    #[track_caller]
+    pub(super) fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status.as_u16(), status, "{self:?}");
+        self
+    }
+
+    /// Refused with this status and code, and with words.
+    #[track_caller]
+    pub(super) fn refused(&self, status: u16, code: &str) {
+        assert_eq!((self.status.as_u16(), self.code().as_str()), (status, code), "{self:?}");
+        assert!(!self.json()["error"]["message"].as_str().unwrap().is_empty());
+    }
+}
+
+impl World {
+    pub(super) async fn new() -> Self {
+        Self::with("").await
+    }
+
+    /// `extra` is more configuration.
+    pub(super) async fn with(extra: &str) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let text = format!(
+            "state_dir = \"{}\"\n{extra}\n[defaults]\ndriver = \"sim\"\nram = \"64M\"\n",
+            state.path().display()
+        );
+        let config = Config::parse(Path::new("/nowhere/config.toml"), &text).unwrap();
+        let catalog = Catalog::in_memory().unwrap();
+        let volumes = Arc::new(SimVolumes::default());
+        let network = SimNetwork::new();
+        network.serve_by_default(guest::spawn().await);
+        let image = image();
+        volumes.stage_image(&image.id).await.unwrap();
+        volumes.seal_image(&image.id).await.unwrap();
+        catalog.insert_image(&catalog.default_tenant(), image).await.unwrap();
+        let clock = Arc::new(ManualClock::at(1_000_000));
+        let seams = Seams {
+            catalog: catalog.clone(),
+            volumes,
+            network: Arc::new(network.clone()),
+            runtimes: vec![Arc::new(SimRuntime::default())],
+            images: Arc::new(SimBuilder),
+            clock: clock.clone(),
+        };
+        let policy = Policy {
+            sandboxes_max: config.bounds.sandboxes,
+            pool_reserve_bytes: 0,
+            limits_max: config.bounds.limits,
+        };
+        let engine = Engine::start(seams, policy).await.unwrap();
+        let app = App::new(engine, config, CancellationToken::new());
+        let router = router(app.clone());
+        let mut world = Self { app, network, clock, router, key: String::new(), _state: state };
+        world.key = world.new_key(Scope::Admin, None).await;
+        world
+    }
+
+    pub(super) async fn new_key(&self, scope: Scope, sandbox: Option<&str>) -> String {
+        let catalog = self.app.engine.catalog();
+        let new = NewKey {
+            tenant: catalog.default_tenant(),
+            name: "test".into(),
+            scope,
+            sandbox: sandbox.map(|id| id.parse::<SandboxId>().unwrap()),
+            created_ms: 1,
+            expires_ms: None,
+        };
+        catalog.create_key(new).await.unwrap().1.expose().to_owned()
+    }
+
+    /// A request as it is.
+    pub(super) async fn raw(&self, request: Request<Body>) -> Answer {
+        read(self.router.clone().oneshot(request).await.unwrap()).await
+    }
+
+    pub(super) fn request(&self, key: &str, method: &str, path: &str) -> http::request::Builder {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let builder = Request::builder().method(method).uri(path);
+        if key.is_empty() { builder } else { builder.header("x-api-key", key) }
+    }
+
+    pub(super) async fn send(&self, method: &str, path: &str) -> Answer {
+        self.send_as(&self.key, method, path).await
+    }
+
+    pub(super) async fn send_as(&self, key: &str, method: &str, path: &str) -> Answer {
+        self.raw(self.request(key, method, path).body(Body::empty()).unwrap()).await
+    }
+
+    pub(super) async fn send_json(&self, method: &str, path: &str, body: impl Into<Body>) -> Answer {
+        self.send_json_as(&self.key, method, path, body).await
+    }
+
+    pub(super) async fn send_json_as(
+        &self,
+        key: &str,
+        method: &str,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> Answer {
+        let request = self.request(key, method, path).header("content-type", "application/json");
+        self.raw(request.body(body.into()).unwrap()).await
+    }
+
+    /// A running sandbox's id.
+    pub(super) async fn sandbox(&self, name: &str) -> String {
+        let body = format!("{{\"name\": \"{name}\"}}");
+        let created = self.send_json("POST", "/v1/sandboxes", body).await.expect(201);
+        created.json()["id"].as_str().unwrap().to_owned()
+    }
+}
+
+pub(super) async fn read(response: Response) -> Answer {
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    Answer { status: parts.status, headers: parts.headers, body }
+}
+
+fn image() -> Image {
+    Image {
+        id: ImageId::generate(),
+        name: "debian".parse().unwrap(),
+        config: ImageConfig::default(),
+        size_bytes: 1,
+        created_ms: 1,
+    }
+}
+
+#[derive(Debug)]
+struct SimBuilder;
+
+#[async_trait]
+impl ImageBuilder for SimBuilder {
+    async fn build(
+        &self,
+        _image: &ImageId,
+        _volume: PathBuf,
+        stages: mpsc::Sender<BuildStage>,
+    ) -> Result<(ImageConfig, u64), VolumeError> {
+        stages.send(BuildStage { stage: "unpack".into(), percent: Some(50) }).await.unwrap();
+        Ok((ImageConfig::default(), 7))
+    }
+}

@@ -1,0 +1,203 @@
+//! `burrow backup restore`: brings a backup back on a host where no daemon runs.
+//!
+//! ```text
+//!   config.toml                      written only where there is none
+//!   catalog.db                       comes before the volumes: it says whose each is
+//!   volumes/<image>/00000000 …       each stream in numbered pieces, images first
+//!   volumes/<sandbox>/00000000 …
+//! ```
+//!
+//! The catalog is put in its place last: until then the daemon would find nothing, and a restore that is cut off can
+//! be repeated.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burrow_catalog::Catalog;
+use burrow_model::{ImageId, MIB, SandboxId};
+use burrow_volumes::{VolumeId, Volumes};
+use tokio::sync::mpsc;
+
+use crate::wiring::{Instance, open_volumes};
+use crate::{Config, ServeError};
+
+/// Pieces that may wait for the pool.
+const PIECES_MAX: usize = 4;
+
+/// One piece at most; ours are a megabyte.
+const PIECE_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    pub images: usize,
+    pub sandboxes: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error("`{}` holds a catalog already", .state_dir.display())]
+    NotEmpty { state_dir: PathBuf },
+    #[error("could not read the archive")]
+    Archive { source: io::Error },
+    #[error("the archive is not a backup: {what}")]
+    Foreign { what: String },
+    #[error("could not write `{}`", .path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("could not read the archive's catalog")]
+    Catalog { source: burrow_catalog::CatalogError },
+    #[error("could not restore volume `{name}`")]
+    Volume { name: String, source: burrow_volumes::VolumeError },
+}
+
+impl RestoreError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Serve(error) => error.hint(),
+            Self::NotEmpty { .. } => Some("restore into an empty `state_dir`, or move that one away".to_owned()),
+            Self::Foreign { .. } => Some("give a file that `burrow backup` wrote".to_owned()),
+            Self::Archive { .. } | Self::Write { .. } | Self::Catalog { .. } | Self::Volume { .. } => None,
+        }
+    }
+}
+
+/// Reads a backup. Blocks.
+pub fn restore(config: Option<&Path>, archive: impl Read) -> Result<Restored, RestoreError> {
+    let config = Config::load(config).map_err(ServeError::from)?;
+    let instance = Instance::claim(&config)?;
+    let place = config.state_dir.join("catalog.db");
+    if place.exists() {
+        return Err(RestoreError::NotEmpty { state_dir: config.state_dir.clone() });
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|source| ServeError::Threads { source })?;
+    let staging = config.state_dir.join("restoring.db");
+    let volumes: Arc<dyn Volumes> = open_volumes(&config)?;
+    let restored = Restoration { config: &config, staging: &staging, volumes, runtime: &runtime }.run(archive)?;
+    let written = fs::rename(&staging, &place).and_then(|()| fs::File::open(&config.state_dir)?.sync_all());
+    written.map_err(|source| RestoreError::Write { path: place, source })?;
+    drop(instance);
+    Ok(restored)
+}
+
+struct Restoration<'a> {
+    config: &'a Config,
+    staging: &'a Path,
+    volumes: Arc<dyn Volumes>,
+    runtime: &'a tokio::runtime::Runtime,
+}
+
+/// A volume whose pieces are being read.
+struct Incoming {
+    name: String,
+    pieces: mpsc::Sender<io::Result<Vec<u8>>>,
+    work: tokio::task::JoinHandle<Result<(), burrow_volumes::VolumeError>>,
+}
+
+impl Restoration<'_> {
+    fn run(&self, archive: impl Read) -> Result<Restored, RestoreError> {
+        let mut archive = tar::Archive::new(archive);
+        let mut catalog: Option<Catalog> = None;
+        let mut incoming: Option<Incoming> = None;
+        let mut current = String::new();
+        let mut restored = Restored::default();
+        for entry in archive.entries().map_err(|source| RestoreError::Archive { source })? {
+            let mut entry = entry.map_err(|source| RestoreError::Archive { source })?;
+            let path = entry.path().map_err(|source| RestoreError::Archive { source })?.to_string_lossy().into_owned();
+            let parts: Vec<&str> = path.split('/').collect();
+            match parts.as_slice() {
+                ["config.toml"] => self.configuration(&mut entry)?,
+                ["catalog.db"] => catalog = Some(self.catalog(&mut entry)?),
+                ["volumes", name, _number] => {
+                    if current != *name {
+                        self.finish(incoming.take())?;
+                        let catalog = catalog.as_ref().ok_or_else(|| foreign("a volume comes before the catalog"))?;
+                        incoming = self.begin(catalog, name, &mut restored)?;
+                        (*name).clone_into(&mut current);
+                    }
+                    if let Some(incoming) = &incoming {
+                        feed(incoming, &mut entry)?;
+                    }
+                }
+                _ => return Err(foreign(&format!("it holds `{}`", path.escape_debug()))),
+            }
+        }
+        self.finish(incoming)?;
+        catalog.map(|_| restored).ok_or_else(|| foreign("it holds no catalog"))
+    }
+
+    fn configuration(&self, entry: &mut impl Read) -> Result<(), RestoreError> {
+        let path = &self.config.path;
+        if path.exists() {
+            return Ok(());
+        }
+        self.copy(entry, path)
+    }
+
+    fn catalog(&self, entry: &mut impl Read) -> Result<Catalog, RestoreError> {
+        self.copy(entry, self.staging)?;
+        Catalog::open(self.staging).map_err(|source| RestoreError::Catalog { source })
+    }
+
+    fn copy(&self, entry: &mut impl Read, path: &Path) -> Result<(), RestoreError> {
+        let written = (|| {
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let mut file = fs::File::create(path)?;
+            io::copy(entry, &mut file)?;
+            file.sync_all()
+        })();
+        written.map_err(|source| RestoreError::Write { path: path.to_owned(), source })
+    }
+
+    /// Starts to receive a volume the catalog knows; `None` for one it does not, which is passed over.
+    fn begin(
+        &self,
+        catalog: &Catalog,
+        name: &str,
+        restored: &mut Restored,
+    ) -> Result<Option<Incoming>, RestoreError> {
+        let (volume, disk_bytes) = if let Ok(id) = name.parse::<ImageId>() {
+            restored.images += 1;
+            (VolumeId::Image(id), 0)
+        } else if let Ok(id) = name.parse::<SandboxId>() {
+            let rows = self.runtime.block_on(catalog.all_sandboxes());
+            let rows = rows.map_err(|source| RestoreError::Catalog { source })?;
+            // Created while the backup was made: its row is not in it, and a volume without a row is nobody's.
+            let Some(row) = rows.into_iter().find(|row| row.id == id) else { return Ok(None) };
+            restored.sandboxes += 1;
+            (VolumeId::Sandbox { id, image: row.image }, u64::from(row.spec.limits.disk_mib) * MIB)
+        } else {
+            return Err(foreign(&format!("`{}` is no id", name.escape_debug())));
+        };
+        let (pieces, chunks) = mpsc::channel(PIECES_MAX);
+        let volumes = self.volumes.clone();
+        let work = self.runtime.spawn(async move { volumes.receive(&volume, disk_bytes, chunks).await });
+        Ok(Some(Incoming { name: name.to_owned(), pieces, work }))
+    }
+
+    fn finish(&self, incoming: Option<Incoming>) -> Result<(), RestoreError> {
+        let Some(Incoming { name, pieces, work }) = incoming else { return Ok(()) };
+        drop(pieces);
+        let done = self.runtime.block_on(work).unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        done.map_err(|source| RestoreError::Volume { name, source })
+    }
+}
+
+fn feed(incoming: &Incoming, entry: &mut impl Read) -> Result<(), RestoreError> {
+    let mut piece = Vec::new();
+    let read = entry.take(PIECE_BYTES_MAX).read_to_end(&mut piece);
+    read.map_err(|source| RestoreError::Archive { source })?;
+    // A receiver that is gone has failed; its error comes with the end.
+    let _ = incoming.pieces.blocking_send(Ok(piece));
+    Ok(())
+}
+
+fn foreign(what: &str) -> RestoreError {
+    RestoreError::Foreign { what: what.to_owned() }
+}

@@ -1,0 +1,217 @@
+//! Tells a connection that works from one that is idle, and both from one that trickles a request in byte by byte.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+/// How long a connection may keep us waiting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// A request's head has this long from its first byte; a new connection has it to send one.
+    pub(crate) head: Duration,
+    /// A connection without a request is kept this long for the next one.
+    pub(crate) idle: Duration,
+    /// How often a connection is looked at.
+    pub(crate) look_every: Duration,
+}
+
+impl Patience {
+    /// A slow link sends a head within seconds; clients keep connections for about a minute.
+    pub(crate) const USUAL: Self = Self {
+        head: Duration::from_secs(10),
+        idle: Duration::from_secs(90),
+        look_every: Duration::from_secs(5),
+    };
+}
+
+/// No byte of the next request has come.
+const NONE: u64 = u64::MAX;
+
+/// What goes on on one connection. Times are milliseconds since it began.
+#[derive(Debug)]
+pub(super) struct Activity {
+    patience: Patience,
+    began: Instant,
+    requests: AtomicUsize,
+    idle_since: AtomicU64,
+    head_since: AtomicU64,
+    /// HTTP/2 has frames of its own between requests, which begin no head.
+    multiplexed: AtomicBool,
+}
+
+impl Activity {
+    pub(super) fn new(patience: Patience) -> Self {
+        Self {
+            patience,
+            began: Instant::now(),
+            requests: AtomicUsize::new(0),
+            idle_since: AtomicU64::new(0),
+            // The first head is due from the start.
+            head_since: AtomicU64::new(0),
+            multiplexed: AtomicBool::new(false),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(NONE - 1)
+    }
+
+    /// A request's head is complete.
+    pub(super) fn begin(self: &Arc<Self>, multiplexed: bool) -> InFlight {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.head_since.store(NONE, Ordering::Relaxed);
+        self.multiplexed.store(multiplexed, Ordering::Relaxed);
+        InFlight { _guard: Arc::new(Guard(self.clone())) }
+    }
+
+    fn bytes_came(&self) {
+        if self.requests.load(Ordering::Relaxed) == 0 && !self.multiplexed.load(Ordering::Relaxed) {
+            let now = self.now();
+            let _ = self.head_since.compare_exchange(NONE, now, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns when the connection should be closed.
+    pub(super) async fn overdue(&self) {
+        loop {
+            tokio::time::sleep(self.patience.look_every).await;
+            if self.is_overdue(self.now()) {
+                return;
+            }
+        }
+    }
+
+    fn is_overdue(&self, now: u64) -> bool {
+        if self.requests.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        let longer = |since: u64, bound: Duration| since != NONE && now.saturating_sub(since) > millis(bound);
+        longer(self.head_since.load(Ordering::Relaxed), self.patience.head)
+            || longer(self.idle_since.load(Ordering::Relaxed), self.patience.idle)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A request, from its head until the last byte of its answer. Clones are one.
+#[derive(Clone, Debug)]
+pub(crate) struct InFlight {
+    _guard: Arc<Guard>,
+}
+
+#[derive(Debug)]
+struct Guard(Arc<Activity>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.idle_since.store(self.0.now(), Ordering::Relaxed);
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A stream that notes when bytes come.
+#[derive(Debug)]
+pub(super) struct Watched<S> {
+    stream: S,
+    activity: Arc<Activity>,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Self {
+        Self { stream, activity }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let poll = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.activity.bytes_came();
+        }
+        poll
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: u64 = 10_000;
+    const IDLE: u64 = 90_000;
+
+    #[test]
+    fn a_connection_that_sends_nothing_is_closed() {
+        let activity = Activity::new(Patience::USUAL);
+        assert!(!activity.is_overdue(HEAD));
+        assert!(activity.is_overdue(HEAD + 1));
+    }
+
+    #[test]
+    fn a_request_under_way_is_never_overdue() {
+        let activity = Arc::new(Activity::new(Patience::USUAL));
+        let request = activity.begin(false);
+        let clone = request.clone();
+        drop(request);
+        assert!(!activity.is_overdue(100 * IDLE));
+        drop(clone);
+        assert!(!activity.is_overdue(IDLE));
+        assert!(activity.is_overdue(100 * IDLE));
+    }
+
+    #[test]
+    fn a_kept_alive_connection_may_be_idle_but_not_trickle() {
+        let activity = Arc::new(Activity::new(Patience::USUAL));
+        drop(activity.begin(false));
+        assert!(!activity.is_overdue(IDLE));
+        activity.bytes_came();
+        assert!(activity.is_overdue(IDLE));
+    }
+
+    #[test]
+    fn frames_between_requests_of_http2_begin_no_head() {
+        let activity = Arc::new(Activity::new(Patience::USUAL));
+        drop(activity.begin(true));
+        activity.bytes_came();
+        assert!(!activity.is_overdue(IDLE));
+        assert!(activity.is_overdue(2 * IDLE));
+    }
+}

@@ -1,0 +1,205 @@
+//! Accepts connections and serves HTTP/1 and HTTP/2 on them, plain or over TLS.
+//!
+//! ```text
+//!   accept ─► (TLS handshake, bounded) ─► hyper ─► router
+//!                └── watched: closed when silent for too long, told to finish when the daemon ends
+//! ```
+//!
+//! Bounds: connections at once, headers in number and size, streams of one connection, the time a request's head may
+//! take, the time a connection may be idle. hyper's own header timeout is not used, since it also ends idle
+//! connections; [`activity`] tells the two apart.
+
+mod activity;
+mod tls;
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use http::{Request, Version};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service as _;
+
+use activity::{Activity, Watched};
+pub(crate) use activity::{InFlight, Patience};
+pub use tls::TlsError;
+pub(crate) use tls::acceptor;
+
+/// Longest TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Headers of one request, in number and bytes.
+const HEADERS_MAX: usize = 100;
+const HEADER_BYTES_MAX: u32 = 32 << 10;
+
+/// What hyper buffers of a connection: reads of this size are what makes gigabytes cheap.
+const BUFFER_BYTES_MAX: usize = 512 << 10;
+
+/// Requests at once on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 128;
+
+/// Bytes in flight on one HTTP/2 stream and connection.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+
+/// A peer that is gone is noticed by its silence to probes.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(20);
+const KEEPALIVE_PROBES: u32 = 4;
+
+/// When the process is out of file descriptors, accepting again at once would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How the daemon is served.
+pub(crate) struct Server {
+    pub(crate) listener: TcpListener,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) router: Router,
+    pub(crate) connections_max: usize,
+    pub(crate) patience: Patience,
+    /// Stops accepting; connections finish what they do.
+    pub(crate) stop: CancellationToken,
+    /// Ends all connections at once.
+    pub(crate) kill: CancellationToken,
+    pub(crate) connections: TaskTracker,
+}
+
+impl Server {
+    /// Accepts until told to stop. Connections live on in `connections`.
+    pub(crate) async fn run(self) {
+        let slots = Arc::new(Semaphore::new(self.connections_max));
+        let http = Arc::new(http());
+        loop {
+            let slot = tokio::select! {
+                slot = slots.clone().acquire_owned() => slot.expect("the semaphore is never closed"),
+                () = self.stop.cancelled() => return,
+            };
+            let stream = tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _peer)) => stream,
+                    Err(error) => {
+                        pause_after(&error).await;
+                        continue;
+                    }
+                },
+                () = self.stop.cancelled() => return,
+            };
+            if let Err(error) = prepare(&stream) {
+                tracing::debug!(%error, "could not prepare a connection");
+                continue;
+            }
+            let serve = Connection {
+                http: http.clone(),
+                router: self.router.clone(),
+                tls: self.tls.clone(),
+                patience: self.patience,
+                stop: self.stop.clone(),
+            };
+            let kill = self.kill.clone();
+            self.connections.spawn(async move {
+                let _slot = slot;
+                kill.run_until_cancelled(serve.serve(stream)).await;
+            });
+        }
+    }
+}
+
+async fn pause_after(error: &io::Error) {
+    // A peer that hung up while it waited is nobody's trouble.
+    if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
+        tracing::warn!(%error, "could not accept a connection");
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
+    Ok(())
+}
+
+fn http() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .header_read_timeout(None);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .keep_alive_interval(KEEPALIVE_AFTER)
+        .keep_alive_timeout(KEEPALIVE_EVERY);
+    builder
+}
+
+/// What one connection needs.
+struct Connection {
+    http: Arc<auto::Builder<TokioExecutor>>,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    patience: Patience,
+    stop: CancellationToken,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream) {
+        match &self.tls {
+            None => self.speak(stream).await,
+            Some(tls) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.speak(stream).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                Err(_) => tracing::debug!("a TLS handshake took too long"),
+            },
+        }
+    }
+
+    async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S) {
+        let activity = Arc::new(Activity::new(self.patience));
+        let (router, noted) = (self.router.clone(), activity.clone());
+        let service = tower::service_fn(move |mut request: Request<Incoming>| {
+            let in_flight = noted.begin(request.version() == Version::HTTP_2);
+            request.extensions_mut().insert(in_flight);
+            router.clone().call(request)
+        });
+        let io = TokioIo::new(Watched::new(stream, activity.clone()));
+        let connection = self.http.serve_connection_with_upgrades(io, TowerToHyperService::new(service));
+        let mut connection = pin!(connection);
+        let mut finishing = false;
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(error, "a connection ended early");
+                    }
+                    return;
+                }
+                () = self.stop.cancelled(), if !finishing => {
+                    finishing = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = activity.overdue() => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The log: structured lines on standard error, for people or for machines.
+//!
+//! What never is in it: keys, tokens, environments, query values, bodies.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+
+use crate::config::{LogConfig, LogFormat};
+
+/// Libraries that talk about every packet at `debug` and below.
+const QUIET: &str = "h2=info,hyper=info,hyper_util=info,rustls=info,tungstenite=info,netlink_proto=info,\
+                     netlink_packet_core=info,mio=info,tokio=info";
+
+/// Changes how much is logged while the daemon runs.
+#[derive(Clone, Debug)]
+pub(crate) struct LogLevel(Handle<EnvFilter, Registry>);
+
+impl LogLevel {
+    pub(crate) fn set(&self, level: &str) {
+        match self.0.reload(filter(level)) {
+            Ok(()) => tracing::info!(level, "log level set"),
+            Err(error) => tracing::warn!(%error, "could not change the log level"),
+        }
+    }
+}
+
+/// Installs the log. A second call in one process (tests) changes nothing.
+pub(crate) fn start(config: &LogConfig) -> LogLevel {
+    let (level, handle) = reload::Layer::new(filter(&config.level));
+    let lines = match config.format {
+        LogFormat::Json => {
+            fmt::layer().json().flatten_event(true).with_span_list(false).with_writer(std::io::stderr).boxed()
+        }
+        LogFormat::Text => {
+            let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            fmt::layer().with_ansi(colours).with_target(false).with_writer(std::io::stderr).boxed()
+        }
+    };
+    // An error means that somebody installed one before: then theirs stays.
+    if tracing_subscriber::registry().with(level).with(lines).try_init().is_ok() {
+        log_panics();
+    }
+    LogLevel(handle)
+}
+
+fn filter(level: &str) -> EnvFilter {
+    EnvFilter::new(format!("{level},{QUIET}"))
+}
+
+/// A panic is a bug of ours: a person must look.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let message =
+            text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(message, place, "a thread panicked");
+    }));
+}

@@ -1,0 +1,379 @@
+//! Puts the daemon together from its configuration, and takes it apart again.
+//!
+//! ```text
+//!   lock ─► catalog ─► volumes · network · runtime ─► engine (recovers) ─► first key ─► listen ─► serve
+//!   SIGTERM: stop accepting ─► streams end, requests finish (bounded) ─► engine ─► gone; sandboxes go on
+//! ```
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use burrow_catalog::{Catalog, CatalogError};
+use burrow_engine::{Clock as _, Engine, EngineError, Policy, Seams, SystemClock};
+use burrow_network::linux::LinuxNetwork;
+use burrow_runtime::container::ContainerRuntime;
+use burrow_volumes::btrfs::{BtrfsVolumes, PoolSource};
+use rustix::fs::{FlockOperation, flock};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Config, ConfigError, Pool};
+use crate::image::DebianBuilder;
+use crate::rest::{self, App};
+use crate::server::{self, Patience, Server, TlsError};
+use crate::telemetry::{self, LogLevel};
+use crate::{admin_key, guest_binary};
+
+/// How long requests may take to finish when the daemon ends.
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+
+/// Blocking calls that watch machines never return by themselves.
+const LAST_WAIT: Duration = Duration::from_millis(100);
+
+/// Fewer workers than this would let one busy request hold up all others.
+const WORKERS_MIN: usize = 2;
+
+/// Connections the kernel holds for us while we are busy.
+const BACKLOG: u32 = 1024;
+
+/// How `burrow serve` was called.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Another file than the usual one.
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("another daemon uses `{}`", .state_dir.display())]
+    Running { state_dir: PathBuf },
+    #[error("could not {step} `{}`", .path.display())]
+    Directory { step: &'static str, path: PathBuf, source: io::Error },
+    #[error("could not open the catalog")]
+    Catalog { source: CatalogError },
+    #[error("could not open the pool")]
+    Volumes { source: burrow_volumes::VolumeError },
+    #[error("could not open the network")]
+    Network { source: burrow_network::NetworkError },
+    #[error("could not open the container driver")]
+    Runtime { source: burrow_runtime::RuntimeError },
+    #[error("could not install the guest agent `{}` in the pool", .path.display())]
+    Guest { path: PathBuf, source: io::Error },
+    #[error("could not bring the sandboxes in order")]
+    Engine { source: EngineError },
+    #[error("could not write the first admin key to `{}`", .path.display())]
+    AdminKey { path: PathBuf, source: io::Error },
+    #[error("could not listen on `{address}`")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("could not prepare TLS")]
+    Tls(#[from] TlsError),
+    #[error("could not start the daemon's threads")]
+    Threads { source: io::Error },
+}
+
+impl ServeError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Config(error) => error.hint()?,
+            Self::Running { .. } => {
+                "stop it first (`burrow down`), or give this one another `state_dir` and `run_dir`"
+            }
+            Self::Directory { .. } | Self::AdminKey { .. } => "run it as root (`sudo burrow serve`)",
+            Self::Catalog { source } => source.hint()?,
+            Self::Volumes { .. } | Self::Network { .. } | Self::Runtime { .. } => {
+                "`burrow doctor` says what this host lacks"
+            }
+            Self::Guest { .. } => {
+                "put `burrow-guest` beside `burrow`, or set `runtime.guest` in the configuration"
+            }
+            Self::Engine { source } => source.hint()?,
+            Self::Listen { .. } => "another program may listen there; set `listen` in the configuration",
+            Self::Tls(_) => "check `tls.cert` and `tls.key` in the configuration",
+            Self::Threads { .. } => return None,
+        };
+        Some(text.to_owned())
+    }
+}
+
+/// Runs the daemon until it is told to end.
+pub fn run(options: ServeOptions) -> Result<(), ServeError> {
+    let config = Config::load(options.config.as_deref())?;
+    let level = telemetry::start(&config.log);
+    let _instance = Instance::claim(&config)?;
+    let workers =
+        std::thread::available_parallelism().map_or(WORKERS_MIN, |cores| cores.get().max(WORKERS_MIN));
+    let threads = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .thread_name("burrow")
+        .enable_all()
+        .build()
+        .map_err(|source| ServeError::Threads { source })?;
+    let result = threads.block_on(serve(config, options.config, level));
+    // What still runs after the bounded shutdown is blocking work that nobody waits for.
+    threads.shutdown_timeout(LAST_WAIT);
+    result
+}
+
+/// Proof that no other daemon uses these directories.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    _lock: File,
+    files: Vec<PathBuf>,
+}
+
+impl Instance {
+    pub(crate) fn claim(config: &Config) -> Result<Self, ServeError> {
+        make_directory(&config.state_dir)?;
+        make_directory(&config.run_dir)?;
+        let path = config.state_dir.join("daemon.lock");
+        let failed = |step, path: &Path| {
+            let path = path.to_owned();
+            move |source| ServeError::Directory { step, path, source }
+        };
+        let mut open = OpenOptions::new();
+        let lock = open.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let lock = lock.map_err(failed("open the lock", &path))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(ServeError::Running { state_dir: config.state_dir.clone() });
+            }
+            Err(error) => return Err(failed("lock", &path)(error.into())),
+        }
+        let pid = config.run_dir.join("daemon.pid");
+        fs::write(&pid, format!("{}\n", std::process::id())).map_err(failed("write", &pid))?;
+        Ok(Self { _lock: lock, files: vec![pid, config.run_dir.join("address")] })
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// Closed to other users: what is in there belongs to sandboxes.
+fn make_directory(path: &Path) -> Result<(), ServeError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| ServeError::Directory {
+        step: "make the directory",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Result<(), ServeError> {
+    let tls = config.tls.as_ref().map(server::acceptor).transpose()?;
+    let seams = open_seams(&config).await?;
+    let catalog = seams.catalog.clone();
+    let policy = Policy {
+        sandboxes_max: config.bounds.sandboxes,
+        pool_reserve_bytes: config.pool_reserve_bytes,
+        limits_max: config.bounds.limits,
+    };
+    let engine = Engine::start(seams, policy).await.map_err(|source| ServeError::Engine { source })?;
+    admin_key::ensure(&catalog, &config.admin_key_file, SystemClock.now_ms()).await?;
+    // Before anybody can know that we are here, and ask us to end.
+    let mut signals = Signals::catch()?;
+    let listener = listen(config.listen)?;
+    let address =
+        listener.local_addr().map_err(|source| ServeError::Listen { address: config.listen, source })?;
+    announce(&config, address)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), url = format!("{scheme}://{address}"), "ready");
+    let draining = CancellationToken::new();
+    let app = App::new(engine.clone(), config, draining.clone());
+    let running = Running {
+        stop: CancellationToken::new(),
+        kill: CancellationToken::new(),
+        connections: TaskTracker::new(),
+        app: app.clone(),
+    };
+    let server = Server {
+        listener,
+        tls,
+        router: rest::router(app.clone()),
+        connections_max: app.config.bounds.connections,
+        patience: Patience::USUAL,
+        stop: running.stop.clone(),
+        kill: running.kill.clone(),
+        connections: running.connections.clone(),
+    };
+    let accepting = tokio::spawn(server.run());
+    signals.wait_for_the_end(named.as_deref(), &level).await;
+    running.drain(accepting).await;
+    if tokio::time::timeout(DRAIN_TIME, engine.shutdown()).await.is_err() {
+        // The journal holds what was under way; the next start finishes or undoes it.
+        tracing::warn!("operations took too long to finish and were left to the next start");
+    }
+    tracing::info!("ended; sandboxes go on");
+    Ok(())
+}
+
+/// What must come to rest before the engine does.
+struct Running {
+    stop: CancellationToken,
+    kill: CancellationToken,
+    connections: TaskTracker,
+    app: Arc<App>,
+}
+
+impl Running {
+    async fn drain(self, accepting: tokio::task::JoinHandle<()>) {
+        tracing::info!("shutting down");
+        self.stop.cancel();
+        self.app.draining.cancel();
+        let _ = accepting.await;
+        self.connections.close();
+        self.app.tasks.close();
+        let finished = async {
+            self.connections.wait().await;
+            self.app.tasks.wait().await;
+        };
+        if tokio::time::timeout(DRAIN_TIME, finished).await.is_err() {
+            tracing::warn!(
+                connections = self.connections.len(),
+                "requests took too long to finish and were cut off"
+            );
+            self.kill.cancel();
+        }
+    }
+}
+
+/// Opens everything the engine needs. Blocking work runs where it may block.
+async fn open_seams(config: &Config) -> Result<Seams, ServeError> {
+    let config = config.clone();
+    let opened = tokio::task::spawn_blocking(move || open_seams_blocking(&config));
+    opened.await.unwrap_or_else(|panic| Err(ServeError::Threads { source: io::Error::other(panic) }))
+}
+
+fn open_seams_blocking(config: &Config) -> Result<Seams, ServeError> {
+    let path = config.state_dir.join("catalog.db");
+    let catalog = Catalog::open(&path).map_err(|source| ServeError::Catalog { source })?;
+    let volumes = open_volumes(config)?;
+    let options = burrow_network::linux::Options {
+        run_dir: config.run_dir.join("network"),
+        pool_size: config.network_slots,
+    };
+    let network = LinuxNetwork::open(options).map_err(|source| ServeError::Network { source })?;
+    let program = std::env::current_exe().map_err(|source| ServeError::Threads { source })?;
+    let path = guest_source(config, &program);
+    let guest =
+        guest_binary::install(&path, volumes.root()).map_err(|source| ServeError::Guest { path, source })?;
+    let options = burrow_runtime::container::Options {
+        launcher: vec![program.into_os_string(), OsString::from("launcher")],
+        guest_binary: guest,
+        cgroup_parent: config.runtime.cgroup.clone(),
+        run_dir: config.run_dir.join("container"),
+        criu: config.runtime.criu.clone().or_else(|| find_program("criu")),
+    };
+    make_directory(&options.run_dir)?;
+    let runtime = ContainerRuntime::open(options).map_err(|source| ServeError::Runtime { source })?;
+    Ok(Seams {
+        catalog,
+        volumes,
+        network,
+        runtimes: vec![runtime],
+        images: Arc::new(builder(config)),
+        clock: Arc::new(SystemClock),
+    })
+}
+
+/// Opens the pool. Blocks.
+pub(crate) fn open_volumes(config: &Config) -> Result<Arc<BtrfsVolumes>, ServeError> {
+    let pool = match &config.pool {
+        Pool::Directory(path) => PoolSource::Directory(path.clone()),
+        Pool::File { size_bytes } => {
+            PoolSource::LoopFile { file: config.state_dir.join("pool.img"), size_bytes: *size_bytes }
+        }
+    };
+    let options = burrow_volumes::btrfs::Options { pool, mount: config.run_dir.join("pool") };
+    BtrfsVolumes::open(options).map_err(|source| ServeError::Volumes { source })
+}
+
+fn builder(config: &Config) -> DebianBuilder {
+    let mirror = config.mirror.as_ref().map(|mirror| burrow_volumes::debian::Mirror {
+        url: mirror.url.clone(),
+        suite: mirror.suite.clone(),
+        components: vec!["main".to_owned()],
+        keyring: None,
+    });
+    DebianBuilder { cache: config.state_dir.join("packages"), mirror }
+}
+
+fn guest_source(config: &Config, program: &Path) -> PathBuf {
+    let beside = || program.parent().unwrap_or(Path::new("/")).join("burrow-guest");
+    config.runtime.guest.clone().unwrap_or_else(beside)
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    let open = || {
+        let socket = if address.is_ipv4() {
+            tokio::net::TcpSocket::new_v4()?
+        } else {
+            tokio::net::TcpSocket::new_v6()?
+        };
+        // A daemon that restarts must not wait for the last one's connections to be forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    open().map_err(|source| ServeError::Listen { address, source })
+}
+
+/// Tells where the daemon listens, for those who gave it port 0.
+fn announce(config: &Config, address: SocketAddr) -> Result<(), ServeError> {
+    let path = config.run_dir.join("address");
+    let partial = config.run_dir.join("address.partial");
+    let written = fs::write(&partial, format!("{address}\n")).and_then(|()| fs::rename(&partial, &path));
+    written.map_err(|source| ServeError::Directory { step: "write", path, source })
+}
+
+/// SIGTERM and SIGINT end the daemon; SIGHUP makes it read its log level again.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From here on they do nothing by themselves.
+    fn catch() -> Result<Self, ServeError> {
+        let catch = |kind| signal(kind).map_err(|source| ServeError::Threads { source });
+        Ok(Self {
+            terminate: catch(SignalKind::terminate())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            hangup: catch(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wait_for_the_end(&mut self, named: Option<&Path>, level: &LogLevel) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => match Config::load(named) {
+                    Ok(config) => level.set(&config.log.level),
+                    Err(error) => tracing::warn!(%error, "could not read the configuration again"),
+                },
+            }
+        }
+    }
+}
