@@ -315,6 +315,8 @@ impl Actor {
             Resource::Volume => Ok(()),
         })
         .await?;
+        // A stopped sandbox has no machine: an update must not look for one to enforce its limits on.
+        self.live = None;
         let change = SandboxChange {
             state: Some(State::Stopped),
             stop_reason: Some(Some(reason)),

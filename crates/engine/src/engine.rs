@@ -59,6 +59,11 @@ impl Engine {
         Ok(self.shared.seams.volumes.space().await?)
     }
 
+    /// A volume as a stream, for backups.
+    pub async fn send_volume(&self, volume: &burrow_volumes::VolumeId) -> Result<burrow_volumes::Chunks, EngineError> {
+        Ok(self.shared.seams.volumes.send(volume).await?)
+    }
+
     pub fn now_ms(&self) -> u64 {
         self.shared.now_ms()
     }

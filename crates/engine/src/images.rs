@@ -61,10 +61,17 @@ impl Engine {
         let seams = &self.shared.seams;
         let id = ImageId::generate();
         let volume = seams.volumes.stage_image(&id).await?;
-        let built = match seams.images.build(&id, volume, stages).await {
-            Ok(built) => seams.volumes.seal_image(&id).await.map(|()| built),
-            Err(error) => Err(error),
+        let built = async {
+            let built = seams.images.build(&id, volume.clone(), stages).await?;
+            for runtime in &seams.runtimes {
+                let what = id.to_string();
+                let failed = |source| VolumeError::Step { step: "prepare for its driver the image", what, source };
+                runtime.prepare_image(&volume).await.map_err(failed)?;
+            }
+            seams.volumes.seal_image(&id).await?;
+            Ok::<_, VolumeError>(built)
         };
+        let built = built.await;
         let (config, size_bytes) = match built {
             Ok(built) => built,
             Err(error) => {
