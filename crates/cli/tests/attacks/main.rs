@@ -1,0 +1,79 @@
+//! Hostile code in a sandbox: every row of the threat list, against the real daemon and real sandboxes.
+//!
+//! ```text
+//!   for each row:  control (the same attempt where nothing guards) must succeed ─┐
+//!                  attack  (in a fresh sandbox) must fail as stated              ├─► one line of the report
+//!                  aftermath: canaries, daemon, neighbour, nothing left behind  ─┘
+//! ```
+//!
+//! A row is blocked when its attempt failed *and* the world around it is as it was. Its control proves that the attempt
+//! is a real one: a probe that fails everywhere shows nothing. A skipped row counts as neither.
+//!
+//! Needs root and what `scripts/test.sh` prepares; `make attacks` does both. `BURROW_ATTACKS=P-K3,P-F` runs the rows
+//! that begin so. All load is bounded, and nothing leaves the machine.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+#[path = "../e2e/harness.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
+mod harness;
+#[path = "../e2e/inventory.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
+mod inventory;
+
+mod archives;
+mod boundaries;
+mod canaries;
+mod controls;
+mod files;
+mod ground;
+mod kernel;
+mod neighbour;
+mod report;
+mod resources;
+mod streams;
+mod syscalls;
+mod wire;
+
+use ground::Ground;
+use report::{Report, Row};
+
+/// The threat list, in its order.
+fn rows() -> Vec<Row> {
+    let resources = [resources::ROWS, streams::ROWS];
+    let kernel = [kernel::ROWS, syscalls::ROWS, boundaries::ROWS];
+    let files = [files::ROWS, archives::ROWS];
+    let groups = resources.into_iter().chain(kernel).chain(files);
+    let mut rows: Vec<Row> = groups.flatten().copied().collect();
+    rows.sort_by_key(|row| {
+        let (group, number) = row.id.split_at(3);
+        (["P-R", "P-K", "P-F"].iter().position(|known| *known == group), number.parse::<u32>().unwrap())
+    });
+    rows
+}
+
+#[test]
+fn hostile_code_stays_in_its_sandbox() {
+    let wanted = std::env::var("BURROW_ATTACKS").unwrap_or_default();
+    let wanted: Vec<&str> = wanted.split(',').filter(|prefix| !prefix.is_empty()).collect();
+    let rows: Vec<Row> = rows()
+        .into_iter()
+        .filter(|row| wanted.is_empty() || wanted.iter().any(|prefix| row.id.starts_with(prefix)))
+        .collect();
+    let ground = Ground::prepare();
+    let mut report = Report::new("container");
+    for row in &rows {
+        report.take(row, &ground);
+    }
+    report.finish(&ground);
+}
+
+#[test]
+fn every_row_of_the_threat_list_is_here() {
+    let expected = (1..=11)
+        .map(|number| format!("P-R{number}"))
+        .chain((1..=14).map(|number| format!("P-K{number}")))
+        .chain((1..=6).map(|number| format!("P-F{number}")));
+    let found: Vec<String> = rows().iter().map(|row| row.id.to_owned()).collect();
+    assert_eq!(found, expected.collect::<Vec<_>>());
+}

@@ -1,0 +1,192 @@
+//! P-K4 to P-K6: which system calls get past the filter, by all three ways into the kernel.
+
+use std::collections::BTreeMap;
+
+use burrow_runtime::container::seccomp::{JUDGED, NEWEST_KNOWN, Verdict, verdict};
+
+use crate::ground::{Ground, Run, Sandbox};
+use crate::report::{Finding, Row, Trouble, ensure};
+
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        id: "P-K4",
+        what: "keys, BPF, io_uring, modules, kexec",
+        sandbox: &[],
+        attack: named_native,
+        control: named_unguarded,
+    },
+    Row {
+        id: "P-K5",
+        what: "the same by int 0x80 and x32",
+        sandbox: &[],
+        attack: named_foreign,
+        control: foreign_unguarded,
+    },
+    Row {
+        id: "P-K6",
+        what: "every system call by number",
+        sandbox: &[],
+        attack: all,
+        control: all_unguarded,
+    },
+];
+
+const PROBE: &str = include_str!("probes/syscalls.c");
+
+/// Far beyond the newest call there is.
+const LAST: u32 = 600;
+
+const EPERM: &str = "1";
+const ENOSYS: &str = "38";
+
+/// Calls of the list that every program may make; there to show that the probe works.
+const PERMITTED: [&str; 2] = ["getpid", "ptrace"];
+
+/// By name: what each way answered.
+struct Named {
+    native: String,
+    x32: String,
+    int80: String,
+}
+
+fn named(run: &Run) -> Result<BTreeMap<String, Named>, Trouble> {
+    let mut calls = BTreeMap::new();
+    let mut lines = run.out.lines();
+    while let Some(line) = lines.next() {
+        let name = line.strip_prefix("name ").and_then(|rest| rest.split(' ').next());
+        let name = name.ok_or_else(|| format!("the probe said `{line}`: {run:?}"))?;
+        let mut answer =
+            || lines.next().and_then(|line| line.rsplit(' ').next()).unwrap_or_default().to_owned();
+        calls.insert(name.to_owned(), Named { native: answer(), x32: answer(), int80: answer() });
+    }
+    ensure(calls.len() > 15, || format!("{run:?}"))?;
+    Ok(calls)
+}
+
+fn only_here() -> Result<(), Trouble> {
+    if cfg!(target_arch = "x86_64") {
+        return Ok(());
+    }
+    Err(Trouble::Skipped("the probe knows the numbers of x86_64 only".to_owned()))
+}
+
+fn named_inside(sandbox: &Sandbox<'_>) -> Result<BTreeMap<String, Named>, Trouble> {
+    only_here()?;
+    sandbox.compile("syscalls", PROBE);
+    named(&sandbox.sh("/syscalls named"))
+}
+
+fn named_outside(ground: &Ground) -> Result<BTreeMap<String, Named>, Trouble> {
+    only_here()?;
+    ground.compile_unguarded("syscalls", PROBE);
+    named(&ground.unguarded("/syscalls named"))
+}
+
+fn is_refused(answer: &str) -> bool {
+    [EPERM, ENOSYS].contains(&answer)
+}
+
+fn named_native(sandbox: &Sandbox<'_>) -> Finding {
+    let calls = named_inside(sandbox)?;
+    let through: Vec<_> = calls
+        .iter()
+        .filter(|(name, call)| !PERMITTED.contains(&name.as_str()) && !is_refused(&call.native))
+        .map(|(name, call)| format!("{name}: {}", call.native))
+        .collect();
+    ensure(through.is_empty(), || format!("{through:?}"))?;
+    ensure(calls["getpid"].native == "ok", || "even getpid fails: the probe is broken".to_owned())?;
+    Ok(format!("all {} refused", calls.len() - PERMITTED.len()))
+}
+
+fn named_unguarded(ground: &Ground) -> Finding {
+    let calls = named_outside(ground)?;
+    let (absent, live): (Vec<_>, Vec<_>) = calls.iter().partition(|(_, call)| is_refused(&call.native));
+    let absent: Vec<_> = absent.iter().map(|(name, _)| name.as_str()).collect();
+    ensure(live.len() > calls.len() / 2, || format!("this kernel refuses {absent:?} to root itself"))?;
+    Ok(format!("{} reach the kernel; it has no {}", live.len(), absent.join(", ")))
+}
+
+fn named_foreign(sandbox: &Sandbox<'_>) -> Finding {
+    let calls = named_inside(sandbox)?;
+    let through: Vec<_> = calls
+        .iter()
+        .filter(|(_, call)| call.x32 != EPERM || call.int80 != EPERM)
+        .map(|(name, call)| format!("{name}: x32 {}, int 0x80 {}", call.x32, call.int80))
+        .collect();
+    // Even getpid: a foreign number means another call than the filter would think.
+    ensure(through.is_empty(), || format!("{through:?}"))?;
+    Ok(format!("EPERM to all {}, getpid included", calls.len()))
+}
+
+fn foreign_unguarded(ground: &Ground) -> Finding {
+    let calls = named_outside(ground)?;
+    let count = |way: fn(&Named) -> &String| {
+        calls.values().filter(|call| !is_refused(way(call)) && way(call) != "died").count()
+    };
+    let (x32, int80) = (count(|call| &call.x32), count(|call| &call.int80));
+    if int80 + x32 == 0 {
+        return Err(Trouble::Skipped("this kernel has neither ABI".to_owned()));
+    }
+    ensure(calls["getpid"].int80 == "ok" || x32 > 0, || "getpid fails by both".to_owned())?;
+    let of_x32 = if x32 == 0 { "; it has no x32 (ENOSYS instead of EPERM)" } else { "" };
+    Ok(format!("{int80} reach the kernel by int 0x80, {x32} by x32{of_x32}"))
+}
+
+fn numbered(run: &Run) -> BTreeMap<u32, String> {
+    let lines = run.lines_of("native").filter_map(|line| line.split_once(' '));
+    lines.map(|(number, answer)| (number.parse().unwrap(), answer.to_owned())).collect()
+}
+
+/// `uretprobe` and `uprobe`: newer kernels let them past every filter, and they do nothing to whoever is not being
+/// probed but end it or answer ENXIO.
+const UNFILTERABLE: [u32; 2] = [335, 336];
+
+fn all(sandbox: &Sandbox<'_>) -> Finding {
+    only_here()?;
+    sandbox.compile("syscalls", PROBE);
+    let run = sandbox.sh(&format!("/syscalls all 0 {LAST}"));
+    let answers = numbered(&run);
+    ensure(answers.len() == LAST as usize + 1, || format!("{} answers: {run:?}", answers.len()))?;
+    let mut drift = Vec::new();
+    let (mut allowed, mut refused) = (0, 0);
+    for (number, answer) in &answers {
+        let as_the_table_says = match verdict(*number) {
+            // The kernel's own ENOSYS is a call that this kernel does not have.
+            Verdict::Allowed => answer != EPERM,
+            Verdict::Refused if UNFILTERABLE.contains(number) => {
+                [EPERM, "died", "6"].contains(&answer.as_str())
+            }
+            Verdict::Refused => answer == EPERM,
+            Verdict::Unknown => answer == ENOSYS,
+            // With arguments that mean nothing they may be answered either way.
+            Verdict::Judged => true,
+        };
+        allowed += u32::from(verdict(*number) == Verdict::Allowed);
+        refused += u32::from(verdict(*number) == Verdict::Refused);
+        if !as_the_table_says {
+            drift.push(format!("{number} is {:?} and answered {answer}", verdict(*number)));
+        }
+    }
+    ensure(drift.is_empty(), || format!("{drift:?}"))?;
+    Ok(format!(
+        "{allowed} allowed, {refused} refused, {} judged, the rest unknown: as the table says",
+        JUDGED.len()
+    ))
+}
+
+fn all_unguarded(ground: &Ground) -> Finding {
+    only_here()?;
+    ground.compile_unguarded("syscalls", PROBE);
+    let run = ground.unguarded(&format!("/syscalls all 0 {NEWEST_KNOWN} careful"));
+    let answers = numbered(&run);
+    let refused: Vec<u32> =
+        (0..=NEWEST_KNOWN).filter(|number| verdict(*number) == Verdict::Refused).collect();
+    let reach =
+        refused.iter().filter(|number| answers.get(number).is_some_and(|answer| !is_refused(answer))).count();
+    let denied: Vec<_> =
+        refused.iter().filter(|number| answers.get(number).is_some_and(|answer| answer == EPERM)).collect();
+    ensure(reach > 50 && denied.len() < 5, || {
+        format!("{reach} reach the kernel, root is denied {denied:?}: {run:?}")
+    })?;
+    Ok(format!("of the refused {}, {reach} reach the kernel; the rest it does not have", refused.len()))
+}

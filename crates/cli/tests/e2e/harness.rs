@@ -1,0 +1,312 @@
+//! Starts daemons for tests, each with a state, a pool, a cgroup and a port of its own, and removes all of it again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use burrow_client::{ApiKey, Client, ClientOptions};
+
+use crate::inventory::Inventory;
+
+/// The longest anything is waited for before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A daemon under test. Dropping it removes its sandboxes, its pool and whatever else it made.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    folder: tempfile::TempDir,
+    /// Its part of the shared test pool.
+    pool: PathBuf,
+    cgroup: String,
+    child: Option<Child>,
+    fault: Option<String>,
+    extra: String,
+    env: Vec<(String, String)>,
+}
+
+/// What `scripts/test.sh` prepares.
+struct Prepared {
+    pool: PathBuf,
+    guest: PathBuf,
+    criu: Option<PathBuf>,
+}
+
+fn prepared() -> Prepared {
+    let var = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let need = |name: &str| {
+        var(name).unwrap_or_else(|| panic!("{name} is not set: run `make test`, which prepares it"))
+    };
+    Prepared { pool: need("BURROW_TEST_POOL"), guest: need("BURROW_TEST_GUEST"), criu: var("BURROW_CRIU") }
+}
+
+/// The binary under test.
+pub(crate) fn burrow() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_burrow"))
+}
+
+/// Polls until `look` answers something.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Daemon {
+    pub(crate) fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// With further lines of configuration.
+    pub(crate) fn start_with(extra: &str) -> Self {
+        let mut daemon = Self::prepare(extra);
+        daemon.launch();
+        daemon
+    }
+
+    /// A place for a daemon, which is not started yet.
+    pub(crate) fn prepare(extra: &str) -> Self {
+        let daemon = Self::prepare_empty(extra);
+        let prepared = prepared();
+        for part in ["images", "staged", "sandboxes"] {
+            fs::create_dir_all(daemon.pool.join(part)).unwrap();
+        }
+        for image in fs::read_dir(prepared.pool.join("template/images")).unwrap() {
+            let image = image.unwrap();
+            run(Command::new("btrfs")
+                .args(["-q", "subvolume", "snapshot", "-r"])
+                .arg(image.path())
+                .arg(daemon.pool.join("images").join(image.file_name())));
+        }
+        fs::copy(prepared.pool.join("template/catalog.db"), daemon.state_dir().join("catalog.db")).unwrap();
+        let log = prepared.pool.join("template/catalog.db-wal");
+        if log.exists() {
+            fs::copy(log, daemon.state_dir().join("catalog.db-wal")).unwrap();
+        }
+        daemon
+    }
+
+    /// As a host where Burrow never ran: no catalog, no image.
+    pub(crate) fn prepare_empty(extra: &str) -> Self {
+        let prepared = prepared();
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let name = format!("burrow-test-{}-{number}", std::process::id());
+        let folder = tempfile::Builder::new().prefix("burrow-e2e-").tempdir().unwrap();
+        let pool = prepared.pool.join("daemons").join(&name);
+        fs::create_dir_all(&pool).unwrap();
+        fs::create_dir_all(folder.path().join("state")).unwrap();
+        let daemon = Self { folder, pool, cgroup: name, child: None, fault: None, extra: extra.to_owned(), env: Vec::new() };
+        fs::write(daemon.config(), daemon.configuration(&prepared)).unwrap();
+        daemon
+    }
+
+    fn configuration(&self, prepared: &Prepared) -> String {
+        let at = |name: &str| self.folder.path().join(name).display().to_string();
+        let criu =
+            prepared.criu.as_ref().map_or(String::new(), |path| format!("criu = {:?}\n", path.display()));
+        format!(
+            "listen = \"127.0.0.1:0\"\nstate_dir = {:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n{}\n\
+             [pool]\npath = {:?}\n[runtime]\nguest = {:?}\ncgroup = {:?}\n{criu}[log]\nlevel = \"debug\"\n",
+            at("state"),
+            at("run"),
+            at("admin.key"),
+            self.extra,
+            self.pool.display(),
+            prepared.guest.display(),
+            self.cgroup,
+        )
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.folder.path().join("config.toml")
+    }
+
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    pub(crate) fn pool(&self) -> &Path {
+        &self.pool
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("daemon.log")).unwrap_or_default()
+    }
+
+    /// Arms a point of `burrow_engine::faults` for the next launch.
+    pub(crate) fn arm(&mut self, fault: Option<&str>) {
+        self.fault = fault.map(str::to_owned);
+    }
+
+    /// A variable of the daemon's environment, for the next launch.
+    pub(crate) fn set_env(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// The name of its part of every cgroup tree.
+    pub(crate) fn cgroup(&self) -> &str {
+        &self.cgroup
+    }
+
+    pub(crate) fn launch(&mut self) {
+        assert!(self.child.is_none(), "it runs already");
+        let _ = fs::remove_file(self.address_file());
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("daemon.log"))
+            .unwrap();
+        let mut command = Command::new(burrow());
+        command.arg("serve").arg("--config").arg(self.config()).stdin(Stdio::null());
+        command.stdout(log.try_clone().unwrap()).stderr(log).env_remove("BURROW_FAULT");
+        if let Some(fault) = &self.fault {
+            command.env("BURROW_FAULT", fault);
+        }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        self.child = Some(command.spawn().unwrap());
+        let deadline = Instant::now() + PATIENCE;
+        while self.address().is_none() {
+            if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
+                panic!("the daemon ended with {status} instead of starting:\n{}", self.log());
+            }
+            assert!(Instant::now() < deadline, "the daemon does not come up:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn address_file(&self) -> PathBuf {
+        self.folder.path().join("run/address")
+    }
+
+    fn address(&self) -> Option<String> {
+        let text = fs::read_to_string(self.address_file()).ok()?;
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address().expect("a launched daemon has written its address"))
+    }
+
+    pub(crate) fn key(&self) -> String {
+        fs::read_to_string(self.folder.path().join("admin.key")).unwrap().trim().to_owned()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client_with(&self.key())
+    }
+
+    pub(crate) fn client_with(&self, key: &str) -> Client {
+        let options = ClientOptions { url: self.url(), key: Some(ApiKey::new(key)), ca_file: None };
+        Client::new(options).unwrap()
+    }
+
+    /// The CLI, pointed at this daemon.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(burrow());
+        command.args(arguments).env("BURROW_URL", self.url()).env("BURROW_API_KEY", self.key());
+        command.env("NO_COLOR", "1").stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn cli(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Standard output of a command that must succeed.
+    #[track_caller]
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.cli(arguments);
+        assert!(
+            output.status.success(),
+            "burrow {arguments:?}: {}\n{}{}\n--- log\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+            tail(&self.log())
+        );
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
+    /// SIGKILL, as a crash would.
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+
+    /// SIGTERM, and the exit code.
+    pub(crate) fn terminate(&mut self) -> Option<i32> {
+        let mut child = self.child.take().expect("it runs");
+        run(Command::new("kill").arg(child.id().to_string()));
+        child.wait().unwrap().code()
+    }
+
+    /// Waits until an armed fault has killed it.
+    pub(crate) fn wait_dead(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        let deadline = Instant::now() + PATIENCE;
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "the armed fault did not kill the daemon");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills every process of every sandbox, unmounts what this daemon mounted: what a power cut does.
+    pub(crate) fn reboot(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+        }
+        let inventory = self.inventory();
+        inventory.kill_machines();
+        inventory.remove_networks();
+        let _ = fs::remove_dir_all(self.folder.path().join("run"));
+    }
+
+    pub(crate) fn inventory(&self) -> Inventory {
+        Inventory::take(&self.cgroup, &self.folder.path().join("run"), &self.pool)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- log of the daemon\n{}", tail(&self.log()));
+        }
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let inventory = self.inventory();
+        inventory.kill_machines();
+        inventory.remove_networks();
+        inventory.remove_cgroups();
+        inventory.remove_volumes();
+        let _ = fs::remove_dir_all(&self.pool);
+    }
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(60)..].join("\n")
+}
+
+/// Runs a command that must succeed.
+#[track_caller]
+pub(crate) fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,136 @@
+//! What one daemon has on the host: processes, cgroups, namespaces, mounts, volumes.
+//!
+//! Taken from the kernel's own lists, not from the program under test, and limited to what carries this daemon's
+//! cgroup, run directory or pool.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Inventory {
+    /// Pids in the cgroups of this daemon's sandboxes.
+    pub(crate) processes: BTreeSet<u32>,
+    /// Sandbox ids that have a cgroup, in any hierarchy.
+    pub(crate) cgroups: BTreeSet<String>,
+    /// Sandbox ids that have a gateway namespace.
+    pub(crate) networks: BTreeSet<String>,
+    /// Sandbox ids that have a subvolume.
+    pub(crate) volumes: BTreeSet<String>,
+    cgroup_folders: Vec<PathBuf>,
+    run_dir: PathBuf,
+    pool: PathBuf,
+}
+
+impl Inventory {
+    pub(crate) fn take(cgroup: &str, run_dir: &Path, pool: &Path) -> Self {
+        let cgroup_folders = cgroup_folders(cgroup);
+        let mut processes = BTreeSet::new();
+        let mut cgroups = BTreeSet::new();
+        for folder in &cgroup_folders {
+            for id in names(folder).into_iter().filter(|name| name.starts_with("sbx")) {
+                let members = fs::read_to_string(folder.join(&id).join("cgroup.procs")).unwrap_or_default();
+                processes.extend(members.lines().filter_map(|pid| pid.parse::<u32>().ok()));
+                cgroups.insert(id);
+            }
+        }
+        let run_dir = run_dir.to_owned();
+        let networks = mounts_under(&run_dir).into_iter().filter(|name| name.starts_with("sbx")).collect();
+        let volumes = names(&pool.join("sandboxes")).into_iter().collect();
+        Self { processes, cgroups, networks, volumes, cgroup_folders, run_dir, pool: pool.to_owned() }
+    }
+
+    /// The ids of whatever there is, of any kind.
+    pub(crate) fn sandboxes(&self) -> BTreeSet<String> {
+        self.cgroups.iter().chain(&self.networks).chain(&self.volumes).cloned().collect()
+    }
+
+    pub(crate) fn kill_machines(&self) {
+        for pid in &self.processes {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).output();
+        }
+        for folder in &self.cgroup_folders {
+            for id in &self.cgroups {
+                let _ = fs::write(folder.join(id).join("cgroup.kill"), "1");
+                let _ = fs::write(folder.join(id).join("cgroup.freeze"), "0");
+            }
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.processes.iter().any(|pid| alive(*pid)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn remove_networks(&self) {
+        for mount in mount_points_under(&self.run_dir).into_iter().rev() {
+            let _ = Command::new("umount").arg("-l").arg(&mount).output();
+        }
+    }
+
+    pub(crate) fn remove_cgroups(&self) {
+        for folder in &self.cgroup_folders {
+            for id in &self.cgroups {
+                let _ = fs::remove_dir(folder.join(id));
+            }
+            let _ = fs::remove_dir(folder);
+        }
+    }
+
+    pub(crate) fn remove_volumes(&self) {
+        for part in ["sandboxes", "staged", "images"] {
+            for name in names(&self.pool.join(part)) {
+                let path = self.pool.join(part).join(name);
+                let _ = Command::new("btrfs")
+                    .args(["-q", "property", "set", "-f"])
+                    .arg(&path)
+                    .args(["ro", "false"])
+                    .output();
+                let _ = Command::new("btrfs").args(["-q", "subvolume", "delete"]).arg(&path).output();
+            }
+        }
+    }
+}
+
+fn alive(pid: u32) -> bool {
+    // A zombie has nothing left but its number.
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// This daemon's folder in every cgroup hierarchy there is.
+fn cgroup_folders(cgroup: &str) -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            matches!(fields.get(2), Some(&("cgroup" | "cgroup2"))).then(|| Path::new(fields[1]).join(cgroup))
+        })
+        .filter(|folder| folder.is_dir())
+        .collect()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn mount_points_under(folder: &Path) -> Vec<PathBuf> {
+    let info = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    info.lines()
+        .filter_map(|line| line.split(' ').nth(4).map(PathBuf::from))
+        .filter(|path| path.starts_with(folder))
+        .collect()
+}
+
+fn mounts_under(folder: &Path) -> Vec<String> {
+    mount_points_under(folder)
+        .iter()
+        .filter_map(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
+        .collect()
+}

@@ -1,0 +1,28 @@
+//! End-to-end tests: the real binary, real namespaces, real btrfs, one test for each promise.
+//!
+//! They need root and what `scripts/test.sh` prepares (a btrfs pool with the default image, the static guest); `make
+//! test` does both. A test that lacks something fails and says so.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+mod asking;
+mod harness;
+mod http;
+mod inventory;
+mod terminal;
+
+mod api;
+mod backup;
+mod basics;
+mod cli;
+mod crash;
+mod daemon;
+mod dead_guest;
+mod execs;
+mod files;
+mod full_disk;
+mod host;
+mod keys;
+mod sandbox_world;
+mod services;
+mod talking;

@@ -1,0 +1,118 @@
+//! Keeps the house tidy: sizes, headers, and which crate may use which.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines of a file before its tests.
+const FILE_LINES_MAX: usize = 800;
+
+/// Which of our crates each crate may use. What is not here is not allowed: arrows point one way.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("api", &["model"]),
+    ("client", &["api", "model"]),
+    // `burrow serve` and the helper roles live in the same binary, hence the arrow to the daemon.
+    ("cli", &["api", "client", "daemon", "model"]),
+    ("daemon", &["api", "catalog", "engine", "guest", "model", "network", "runtime", "volumes"]),
+    ("engine", &["catalog", "guest", "model", "network", "runtime", "volumes"]),
+    ("catalog", &["model"]),
+    ("runtime", &["model", "network"]),
+    ("volumes", &["model"]),
+    ("network", &["model"]),
+    ("guest", &[]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "target") {
+                rust_files(&path, found);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn every_rust_file() -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    rust_files(&root().join("crates"), &mut files);
+    assert!(files.len() > 50, "the walk found only {} files", files.len());
+    files.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
+}
+
+#[test]
+fn every_file_says_what_it_does() {
+    let silent: Vec<_> = every_rust_file().into_iter().filter(|(_, text)| !text.starts_with("//!")).collect();
+    assert!(
+        silent.is_empty(),
+        "no `//!` header: {:?}",
+        silent.iter().map(|(path, _)| path).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn no_file_outgrows_its_reader() {
+    let lines = |text: &str| text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count();
+    let large: Vec<_> = every_rust_file()
+        .into_iter()
+        .map(|(path, text)| (lines(&text), path))
+        .filter(|(count, _)| *count > FILE_LINES_MAX)
+        .collect();
+    assert!(large.is_empty(), "over {FILE_LINES_MAX} lines before their tests: {large:?}");
+}
+
+#[test]
+fn no_file_is_called_after_nothing() {
+    for (path, _) in every_rust_file() {
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        assert!(
+            !["utils", "util", "helpers", "common", "manager", "misc"].contains(&stem),
+            "{}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn arrows_between_crates_point_one_way() {
+    let allowed: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        // Tests may look wherever they must.
+        let manifest = manifest.split("[dev-dependencies]").next().unwrap();
+        let may =
+            allowed.get(name.as_str()).unwrap_or_else(|| panic!("crate `{name}` is missing from ARROWS"));
+        for line in manifest.lines() {
+            if let Some(used) = line.strip_prefix("burrow-").and_then(|rest| rest.split(['.', ' ']).next()) {
+                assert!(may.contains(&used), "`{name}` may not use `{used}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_in_the_tree_names_a_machine_or_a_registry() {
+    // Written in two parts, so that this file does not find itself.
+    let banned = [
+        concat!("crates", ".io/api"),
+        concat!("deb.", "debian.org"),
+        concat!("/wo", "rk/main"),
+        concat!("../sha", "red"),
+    ];
+    for (path, text) in every_rust_file() {
+        for word in banned {
+            assert!(!text.contains(word), "`{word}` in {}", path.display());
+        }
+    }
+}
