@@ -1,0 +1,141 @@
+//! The figures, in groups that share a set-up.
+
+mod create;
+mod exec;
+mod files;
+mod idle;
+mod load;
+mod pause;
+
+use std::future::Future;
+
+use burrow_api::{CreateExec, CreateSandbox, RunResult};
+use burrow_client::Client;
+use clap::ValueEnum;
+
+use crate::daemon::{Daemon, Prepared};
+use crate::error::BenchError;
+use crate::report::Figure;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Group {
+    Create,
+    Exec,
+    Pause,
+    Files,
+    Idle,
+    Load,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) creates: u32,
+    pub(crate) execs: u32,
+    pub(crate) pauses: u32,
+    pub(crate) file_mib: usize,
+    pub(crate) file_rounds: u32,
+    pub(crate) idle_sandboxes: u32,
+    pub(crate) lists: u32,
+    pub(crate) load_creates: u32,
+    pub(crate) load_requests: u32,
+}
+
+impl Scale {
+    /// What the figures were promised for.
+    pub(crate) const FULL: Self = Self {
+        creates: 50,
+        execs: 200,
+        pauses: 200,
+        file_mib: 1024,
+        file_rounds: 5,
+        idle_sandboxes: 200,
+        lists: 200,
+        load_creates: 200,
+        load_requests: 20_000,
+    };
+    pub(crate) const QUICK: Self = Self {
+        creates: 5,
+        execs: 10,
+        pauses: 10,
+        file_mib: 64,
+        file_rounds: 2,
+        idle_sandboxes: 10,
+        lists: 20,
+        load_creates: 16,
+        load_requests: 400,
+    };
+}
+
+impl Group {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Create, Self::Exec, Self::Pause, Self::Files, Self::Idle, Self::Load];
+
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Create => "create to the first exec's output, against crun run",
+            Self::Exec => "exec on a kept-alive connection, against crun exec",
+            Self::Pause => "pause and resume",
+            Self::Files => "file read and write, against cat through a pipe",
+            Self::Idle => "many idle sandboxes",
+            Self::Load => "many clients at once",
+        }
+    }
+
+    pub(crate) async fn measure(self, prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+        match self {
+            Self::Create => {
+                with_daemon(prepared, async |daemon| create::measure(daemon, prepared, scale).await).await
+            }
+            Self::Exec => {
+                with_daemon(prepared, async |daemon| exec::measure(daemon, prepared, scale).await).await
+            }
+            Self::Pause => with_daemon(prepared, async |daemon| pause::measure(daemon, scale).await).await,
+            Self::Files => with_daemon(prepared, async |daemon| files::measure(daemon, scale).await).await,
+            Self::Idle => with_daemon(prepared, async |daemon| idle::measure(daemon, scale).await).await,
+            Self::Load => with_daemon(prepared, async |daemon| load::measure(daemon, scale).await).await,
+        }
+    }
+}
+
+/// A daemon of its own for one group; what it leaves behind is an error.
+async fn with_daemon(
+    prepared: &Prepared,
+    measure: impl AsyncFnOnce(&Daemon) -> Result<Vec<Figure>, BenchError>,
+) -> Result<Vec<Figure>, BenchError> {
+    let daemon = Daemon::start(prepared).await?;
+    let figures = measure(&daemon).await?;
+    daemon.finish().await?;
+    Ok(figures)
+}
+
+/// A sandbox with all defaults.
+async fn create(client: &Client) -> Result<String, BenchError> {
+    let sandbox = client.create_sandbox(&CreateSandbox::default()).await;
+    Ok(sandbox.map_err(BenchError::api("create a sandbox"))?.id)
+}
+
+/// Runs a program to its end; its exit code must be 0.
+async fn exec(client: &Client, sandbox: &str, request: &CreateExec) -> Result<RunResult, BenchError> {
+    let result = client.run(sandbox, request).await.map_err(BenchError::api("run a program"))?;
+    match result.exec.outcome.as_ref().and_then(|outcome| outcome.exit_code) {
+        Some(0) => Ok(result),
+        code => Err(BenchError::WrongAnswer { what: format!("{:?} ended with {code:?}", request.argv) }),
+    }
+}
+
+fn argv(words: &[&str]) -> CreateExec {
+    CreateExec { argv: words.iter().map(|word| (*word).to_owned()).collect(), ..CreateExec::default() }
+}
+
+/// Runs one future per client and waits for all, in one task each.
+async fn at_once<T: Send + 'static>(
+    clients: Vec<impl Future<Output = Result<T, BenchError>> + Send + 'static>,
+) -> Result<Vec<T>, BenchError> {
+    let tasks: Vec<_> = clients.into_iter().map(tokio::spawn).collect();
+    let mut results = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        results.push(task.await.expect("a measuring task does not panic")?);
+    }
+    Ok(results)
+}

@@ -1,0 +1,108 @@
+//! `burrow-bench`: measures the promised figures, each against a peer or a floor in the same run.
+//!
+//! Every figure gets a daemon of its own (state, pool folder, control group, port), so that none inherits another's
+//! memory or leftovers. Peers are measured alternately with us, since a noisy machine is noisy for both. A missed
+//! target is reported, never asserted: the exit code is 0 unless something broke.
+
+mod crun;
+mod daemon;
+mod error;
+mod figures;
+mod inventory;
+mod machine;
+mod null_device;
+mod process;
+mod report;
+mod samples;
+mod wire;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::daemon::Prepared;
+use crate::error::BenchError;
+use crate::figures::{Group, Scale};
+use crate::report::Report;
+
+/// Measures Burrow's figures on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "burrow-bench", version)]
+struct Arguments {
+    /// The program to measure; a release build.
+    #[arg(long, value_name = "PATH")]
+    burrow: PathBuf,
+    /// The guest agent to measure.
+    #[arg(long, value_name = "PATH")]
+    guest: PathBuf,
+    /// A mounted btrfs pool with `template/images/` and `template/catalog.db`, as `scripts/test-pool.sh` makes it.
+    #[arg(long, value_name = "PATH", env = "BURROW_TEST_POOL")]
+    pool: PathBuf,
+    /// Where daemons keep their state. Not on tmpfs, where a catalog costs nothing to sync.
+    #[arg(long, value_name = "PATH", default_value = "/var/tmp")]
+    state: PathBuf,
+    /// Where the JSON goes.
+    #[arg(long, value_name = "PATH", default_value = "target/bench/foundation.json")]
+    output: PathBuf,
+    /// Few samples: shows that everything works, says nothing about speed.
+    #[arg(long)]
+    quick: bool,
+    /// Only these groups of figures.
+    #[arg(long, value_name = "GROUP")]
+    only: Vec<Group>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // One thread: a request then wakes nobody but the daemon, and the client takes no more than one core.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("burrow-bench: could not start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(&arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("burrow-bench: {}", error::chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &Arguments) -> Result<(), BenchError> {
+    null_device::check_untouched()?;
+    let prepared = Prepared::find(arguments)?;
+    let scale = if arguments.quick { Scale::QUICK } else { Scale::FULL };
+    let mut report = Report::begin(&prepared, arguments.quick);
+    let groups = if arguments.only.is_empty() { Group::ALL.to_vec() } else { arguments.only.clone() };
+    // What was measured before something broke is shown all the same.
+    let measured = measure(&groups, &prepared, &scale, &mut report).await;
+    report.finish();
+    report.write(&arguments.output)?;
+    report.print().map_err(BenchError::io("print", "the table"))?;
+    measured
+}
+
+async fn measure(
+    groups: &[Group],
+    prepared: &Prepared,
+    scale: &Scale,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    for group in groups {
+        eprintln!("measuring: {}", group.describe());
+        // Interrupted, we still remove what this group made: its owners are dropped on the way out.
+        let figures = tokio::select! {
+            figures = group.measure(prepared, scale) => figures,
+            _ = tokio::signal::ctrl_c() => Err(BenchError::Interrupted),
+        };
+        null_device::check_untouched()?;
+        for figure in figures? {
+            report.add(figure);
+        }
+    }
+    Ok(())
+}

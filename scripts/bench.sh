@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Measures the promised figures on this machine and prints them; the JSON goes to target/bench/foundation.json.
+#
+#   scripts/bench.sh [--quick] [--only GROUP]...     groups: create exec pause files idle load
+#
+# Uses the pool in BURROW_TEST_POOL where that is set, else the one of scripts/test-pool.sh, which is unmounted
+# afterwards unless it was mounted before. A missed target is shown, and is no error.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+need_root "$@"
+cd "$repo"
+
+"$repo/scripts/setup.sh" --bench
+
+say "building"
+as_builder cargo build --locked --release --package burrow-cli --package burrow-bench
+build_guest
+burrow=$repo/target/release/burrow
+
+unmount_after=no
+give_back() {
+    local user
+    [ "$unmount_after" = no ] || scripts/test-pool.sh down
+    user=$(build_user)
+    [ "$user" = root ] || chown -R "$user:" "$repo/target"
+}
+trap give_back EXIT
+
+pool=${BURROW_TEST_POOL:-}
+if [ -z "$pool" ]; then
+    mountpoint -q "${BURROW_TEST_POOL_DIR:-$repo/target/test-pool}" || unmount_after=yes
+    pool=$(scripts/test-pool.sh up "$burrow" "$guest_binary")
+fi
+
+say "measuring (some minutes; leave the machine alone)"
+"$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" "$@"

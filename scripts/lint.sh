@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Formatting, clippy, shell scripts, licences. Changes nothing. Run by `make lint` and `make test`.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$repo"
+
+say "rustfmt"
+as_builder cargo fmt --all --check
+say "clippy"
+as_builder cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+if has shellcheck; then
+    say "shellcheck"
+    shellcheck --external-sources scripts/*.sh .ci/run
+else
+    note "shellcheck is not installed: scripts are not checked"
+fi
+if deny=$("$repo/scripts/get-cargo-deny.sh"); then
+    say "cargo deny"
+    # Advisories come from a database on the network and change without us: `cargo deny check advisories` on its own.
+    as_builder "$deny" --offline --log-level warn check --hide-inclusion-graph licenses bans sources
+else
+    note "cargo-deny could not be installed: licences and sources of dependencies are not checked"
+fi

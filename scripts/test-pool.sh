@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Prepares the btrfs pool that end-to-end tests, attacks and benchmarks share, and prints its path.
+#
+#   scripts/test-pool.sh up BURROW GUEST   make and mount target/test-pool, build the default image in it once
+#   scripts/test-pool.sh down              unmount it; the file and the image in it stay for the next run
+#   scripts/test-pool.sh clean             unmount it and delete it
+#
+# Layout: template/images/<id> (the sealed image), template/catalog.db (a catalog that knows it), daemons/ (one folder
+# per daemon under test; each gets its own snapshot of the image).
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+pool="${BURROW_TEST_POOL_DIR:-$PWD/target/test-pool}"
+file="$pool.img"
+size_gib="${BURROW_TEST_POOL_GIB:-24}"
+
+say() { printf '%s\n' "$*" >&2; }
+
+mounted() { mountpoint -q "$pool"; }
+
+unmount() {
+    if mounted; then
+        umount "$pool" 2>/dev/null || umount -l "$pool"
+    fi
+}
+
+mount_pool() {
+    mkdir -p "$pool"
+    mounted && return
+    if [ ! -e "$file" ]; then
+        say "test-pool: making a sparse btrfs pool of ${size_gib} GiB"
+        truncate -s "${size_gib}G" "$file.new"
+        mkfs.btrfs -q "$file.new"
+        mv "$file.new" "$file"
+    fi
+    mount -o loop,noatime,discard=async "$file" "$pool"
+    chmod 700 "$pool"
+}
+
+# Removes what daemons of earlier, interrupted runs left.
+sweep() {
+    local path
+    for path in "$pool"/daemons/*/{sandboxes,staged,images}/*; do
+        [ -e "$path" ] || continue
+        btrfs -q property set -f "$path" ro false 2>/dev/null || true
+        btrfs -q subvolume delete "$path" || true
+    done
+    rm -rf "$pool/daemons"
+    mkdir -p "$pool/daemons"
+}
+
+# A daemon with its state beside the pool builds the image; its catalog becomes the template's.
+build_template() {
+    local burrow guest state
+    burrow=$(realpath "$1")
+    guest=$(realpath "$2")
+    if [ -e "$pool/template/catalog.db" ]; then
+        return
+    fi
+    say "test-pool: building the default image (once)"
+    state=$(mktemp -d)
+    mkdir -p "$pool/template"
+    cat > "$state/config.toml" <<CONFIG
+listen = "127.0.0.1:0"
+state_dir = "$state/state"
+run_dir = "$state/run"
+admin_key_file = "$state/admin.key"
+[pool]
+path = "$pool/template"
+[runtime]
+guest = "$guest"
+cgroup = "burrow-template-$$"
+CONFIG
+    "$burrow" serve --config "$state/config.toml" > "$state/log" 2>&1 &
+    local daemon=$! address=""
+    for _ in $(seq 600); do
+        address=$(cat "$state/run/address" 2>/dev/null || true)
+        [ -n "$address" ] && break
+        kill -0 "$daemon" 2>/dev/null || break
+        sleep 0.1
+    done
+    if [ -z "$address" ]; then
+        cat "$state/log" >&2
+        say "test-pool: the daemon did not start"
+        exit 1
+    fi
+    if ! BURROW_URL="http://$address" BURROW_API_KEY=$(cat "$state/admin.key") "$burrow" image build >&2; then
+        tail -n 30 "$state/log" >&2
+        kill "$daemon"
+        exit 1
+    fi
+    kill "$daemon"
+    wait "$daemon" || true
+    # A write-ahead log that was not folded back yet belongs to the database.
+    if [ -e "$state/state/catalog.db-wal" ]; then
+        cp "$state/state/catalog.db-wal" "$pool/template/catalog.db-wal"
+    fi
+    cp "$state/state/catalog.db" "$pool/template/catalog.db.new"
+    mv "$pool/template/catalog.db.new" "$pool/template/catalog.db"
+    umount -l "$state"/run/* 2>/dev/null || true
+    rm -rf "$state"
+}
+
+case "${1:-}" in
+up)
+    mount_pool
+    sweep
+    build_template "$2" "$3"
+    printf '%s\n' "$pool"
+    ;;
+down)
+    if mounted; then sweep; fi
+    unmount
+    ;;
+clean)
+    unmount
+    rm -f "$file"
+    rmdir "$pool" 2>/dev/null || true
+    ;;
+*)
+    sed -n '2,9p' "$0" >&2
+    exit 2
+    ;;
+esac

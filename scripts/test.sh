@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Runs the tests. Run by `make test` and by CI; works on a fresh machine, as root or with sudo.
+#
+#   scripts/test.sh              what CI runs
+#   scripts/test.sh --all        also long cycles, version matrices and fuzzing
+#   scripts/test.sh --attacks    only the suites of hostile code
+#
+# Tests drive the real kernel, so they run as root; what they need is built before, as whoever owns the checkout.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+mode=${1:---ci}
+case $mode in --ci | --all | --attacks) ;; *) fail "unknown argument: $mode" ;; esac
+need_root "$@"
+cd "$repo"
+
+log=$repo/target/test.log
+started=$SECONDS
+failed=()
+
+# step NAME COMMAND...: goes on after a failure, since one broken suite should not hide another.
+step() {
+    local name=$1 began=$SECONDS
+    shift
+    say "$name"
+    if "$@"; then
+        note "$name: ok, $((SECONDS - began)) s"
+    else
+        note "$name: FAILED, $((SECONDS - began)) s"
+        failed+=("$name")
+    fi
+}
+
+# A run that made files in target/ as root gives them back.
+give_back() {
+    local user
+    user=$(build_user)
+    [ "$user" = root ] || chown -R "$user:" "$repo/target"
+}
+trap give_back EXIT
+
+prepare() {
+    "$repo/scripts/setup.sh" --test
+    as_builder mkdir -p "$repo/target"
+    : > "$log"
+    say "building"
+    as_builder cargo build --locked --package burrow-cli
+    build_guest
+    as_builder cargo test --locked --workspace --no-run
+    # The API fuzzer is a Python program; a virtual environment keeps it out of the system.
+    if [ ! -x target/venv/bin/schemathesis ]; then
+        say "installing schemathesis into target/venv"
+        as_builder python3 -m venv target/venv
+        as_builder target/venv/bin/pip install --quiet --disable-pip-version-check \
+            --requirement scripts/requirements-test.txt
+    fi
+}
+
+# Root runs what the builder built: the same cargo, with nothing left to fetch or compile.
+cargo_test() {
+    local home
+    home=$(home_of "$(build_user)")
+    env CARGO_HOME="$home/.cargo" RUSTUP_HOME="$home/.rustup" PATH="$home/.cargo/bin:$PATH" \
+        cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$log"
+}
+
+summary() {
+    local passed broken
+    passed=$(awk '/^test result:/ {sum += $4} END {print sum + 0}' "$log")
+    broken=$(awk '/^test result:/ {sum += $6} END {print sum + 0}' "$log")
+    say "summary"
+    grep -hE '^blocked [0-9]+/' "$log" >&2 || true
+    note "$passed tests passed, $broken failed, $((SECONDS - started)) s"
+    if [ ${#failed[@]} -gt 0 ]; then
+        grep -hE '^test .* FAILED$' "$log" >&2 || true
+        fail "failed: ${failed[*]}" "the whole output is in $log"
+    fi
+}
+
+prepare
+export BURROW_TEST_BURROW=$repo/target/debug/burrow
+export BURROW_TEST_GUEST=$guest_binary
+export BURROW_TEST_SCHEMATHESIS=$repo/target/venv/bin/schemathesis
+export BURROW_CRIU=$lib_dir/criu/sbin/criu
+say "preparing the pool the end-to-end tests share"
+BURROW_TEST_POOL=$(scripts/test-pool.sh up "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST")
+export BURROW_TEST_POOL
+trap 'scripts/test-pool.sh down; give_back' EXIT
+
+case $mode in
+--attacks)
+    step attacks cargo_test --workspace --test attacks -- --nocapture
+    ;;
+--all)
+    step lint scripts/lint.sh
+    BURROW_TEST_ALL=1 step tests cargo_test --workspace
+    ;;
+--ci)
+    step lint scripts/lint.sh
+    step tests cargo_test --workspace
+    ;;
+esac
+summary

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# From a fresh checkout to a running Burrow: set-up, build, install, start, default image. Run by `make up`.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+need_root "$@"
+
+"$repo/scripts/setup.sh"
+
+say "building (the first time takes some minutes)"
+(cd "$repo" && as_builder cargo build --locked --release --package burrow-cli)
+build_guest
+
+say "installing into $PREFIX"
+changed=$("$repo/scripts/install.sh")
+
+# A daemon of an earlier build makes room for the new one; sandboxes run on and are adopted.
+if [ "$changed" = changed ]; then
+    if [ -d /run/systemd/system ] && systemctl --quiet is-active burrow.service; then
+        systemctl restart burrow.service
+    else
+        "$PREFIX/bin/burrow" down >/dev/null 2>&1 || true
+    fi
+fi
+
+say "starting"
+exec "$PREFIX/bin/burrow" up
