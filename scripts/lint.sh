@@ -11,7 +11,8 @@ say "clippy"
 as_builder cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 if has shellcheck; then
     say "shellcheck"
-    shellcheck --external-sources scripts/*.sh .ci/run
+    # Notes are left out: older versions call the body of a trap unreachable.
+    shellcheck --external-sources --severity=warning scripts/*.sh .ci/run
 else
     note "shellcheck is not installed: scripts are not checked"
 fi

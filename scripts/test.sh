@@ -16,6 +16,8 @@ need_root "$@"
 cd "$repo"
 
 log=$repo/target/test.log
+# The engine's fault points, which the crash tests arm.
+features=(--features burrow-cli/faults)
 started=$SECONDS
 failed=()
 
@@ -45,16 +47,8 @@ prepare() {
     as_builder mkdir -p "$repo/target"
     : > "$log"
     say "building"
-    as_builder cargo build --locked --package burrow-cli
     build_guest
-    as_builder cargo test --locked --workspace --no-run
-    # The API fuzzer is a Python program; a virtual environment keeps it out of the system.
-    if [ ! -x target/venv/bin/schemathesis ]; then
-        say "installing schemathesis into target/venv"
-        as_builder python3 -m venv target/venv
-        as_builder target/venv/bin/pip install --quiet --disable-pip-version-check \
-            --requirement scripts/requirements-test.txt
-    fi
+    as_builder cargo test --locked --workspace "${features[@]}" --no-run
 }
 
 # Root runs what the builder built: the same cargo, with nothing left to fetch or compile.
@@ -62,7 +56,7 @@ cargo_test() {
     local home
     home=$(home_of "$(build_user)")
     env CARGO_HOME="$home/.cargo" RUSTUP_HOME="$home/.rustup" PATH="$home/.cargo/bin:$PATH" \
-        cargo test --locked --no-fail-fast "$@" 2>&1 | tee -a "$log"
+        cargo test --locked --no-fail-fast --workspace "${features[@]}" "$@" 2>&1 | tee -a "$log"
 }
 
 summary() {
@@ -81,24 +75,37 @@ summary() {
 prepare
 export BURROW_TEST_BURROW=$repo/target/debug/burrow
 export BURROW_TEST_GUEST=$guest_binary
-export BURROW_TEST_SCHEMATHESIS=$repo/target/venv/bin/schemathesis
 export BURROW_CRIU=$lib_dir/criu/sbin/criu
 say "preparing the pool the end-to-end tests share"
 BURROW_TEST_POOL=$(scripts/test-pool.sh up "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST")
 export BURROW_TEST_POOL
 trap 'scripts/test-pool.sh down; give_back' EXIT
 
+# Every suite but the hostile one, which prints its own table.
+suites() {
+    cargo_test --lib --bins --test '[!a]*' --test archives
+}
+
+attacks() { cargo_test --test attacks -- --nocapture; }
+
+api_fuzz() { scripts/api-fuzz.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "${1:-25}" 2>&1 | tee -a "$log"; }
+
 case $mode in
 --attacks)
-    step attacks cargo_test --workspace --test attacks -- --nocapture
+    step attacks attacks
     ;;
 --all)
+    export BURROW_TEST_ALL=1
+    step tests suites
+    step attacks attacks
+    step api api_fuzz 200
     step lint scripts/lint.sh
-    BURROW_TEST_ALL=1 step tests cargo_test --workspace
     ;;
 --ci)
+    step tests suites
+    step attacks attacks
+    step api api_fuzz
     step lint scripts/lint.sh
-    step tests cargo_test --workspace
     ;;
 esac
 summary

@@ -3,8 +3,8 @@
 //! REST under `/v1`, JSON bodies, names in snake case, times in milliseconds since the Unix epoch, sizes in the unit
 //! their name ends with. Requests refuse unknown fields; answers may gain fields. What is absent: behaviour.
 
-pub mod defaults;
 mod attach;
+pub mod defaults;
 mod error;
 mod event;
 mod exec;
@@ -16,18 +16,24 @@ mod page;
 mod sandbox;
 mod service;
 
-pub use attach::{AttachClientMessage, AttachServerMessage, OUTPUT_HEADER_BYTES, decode_output, encode_output};
+pub use attach::{
+    AttachClientMessage, AttachServerMessage, OUTPUT_HEADER_BYTES, decode_output, encode_output,
+};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use event::Event;
 pub use exec::{
-    CreateExec, Exec, ExecOutcome, ExecState, OutputChunk, OutputStream, RunResult, SendSignal, StdinMode, TerminalSize,
+    CreateExec, Exec, ExecOutcome, ExecState, OutputChunk, OutputStream, RunResult, SendSignal, StdinMode,
+    TerminalSize,
 };
 pub use files::{
-    ChangeMode, FileEntry, FileKind, FileList, MakeDirectory, MoveFile, TarSummary, WatchEvent, WatchEventKind,
+    ChangeMode, FileEntry, FileKind, FileList, MakeDirectory, MoveFile, TarSummary, WatchEvent,
+    WatchEventKind,
 };
 pub use host::{Ability, Driver, HostInfo, Readiness, Version};
 pub use image::{BuildImage, BuildProgress, Image};
 pub use key::{CreateKey, CreatedKey, Key, Scope};
 pub use page::Page;
-pub use sandbox::{CreateSandbox, Limits, LimitsRequest, Sandbox, SandboxState, Stats, StopReason, UpdateSandbox};
+pub use sandbox::{
+    CreateSandbox, Limits, LimitsRequest, Sandbox, SandboxState, Stats, StopReason, UpdateSandbox,
+};
 pub use service::{CreateService, RestartPolicy, Service, ServiceState};

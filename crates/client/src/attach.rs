@@ -279,8 +279,9 @@ impl Attachment {
         if let Some((columns, rows)) = self.size {
             self.pending.push_front(text(&AttachClientMessage::Resize { columns, rows }));
         }
-        // Once this was taken from the queue no input can wait behind it, so it may go first; twice does no harm.
-        if self.stdin_closed {
+        // Once this was taken from the queue no input can wait behind it, so it may go first. One that has its receipt
+        // is not told again: it would overtake input that the guest still holds from the lost connection.
+        if self.stdin_closed && input_in_doubt {
             self.pending.push_front(text(&AttachClientMessage::CloseStdin));
         }
         input_in_doubt
@@ -355,6 +356,7 @@ impl Attachment {
             }
             Input::CloseStdin => {
                 self.stdin_closed = true;
+                self.receipts.count(1);
                 text(&AttachClientMessage::CloseStdin)
             }
             Input::Resize { columns, rows } => {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tokio_tungstenite::tungstenite::Message;
 
-/// Which input the daemon is known to have handed on, by the number of bytes so far.
+/// Which input the daemon is known to have handed on, by the number of bytes so far; its end counts as one more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Receipts {
     sent: u64,
@@ -14,8 +14,8 @@ pub(crate) struct Receipts {
 
 impl Receipts {
     /// Input was taken from the queue.
-    pub(crate) fn count(&mut self, bytes: usize) {
-        self.sent += bytes as u64;
+    pub(crate) fn count(&mut self, units: usize) {
+        self.sent += units as u64;
     }
 
     pub(crate) fn all_arrived(self) -> bool {

@@ -363,18 +363,23 @@ async fn input_that_the_daemon_has_handed_on_is_not_in_doubt() {
     let client = daemon(|count, request| async move {
         websocket(request, move |mut socket| async move {
             if count == 0 {
-                while !matches!(socket.next().await.unwrap().unwrap(), Message::Ping(bytes) if bytes.len() == 8) {}
+                // Five bytes and the end.
+                let last = Bytes::copy_from_slice(&6u64.to_be_bytes());
+                while socket.next().await.unwrap().unwrap() != Message::Ping(last.clone()) {}
                 socket.flush().await.unwrap();
                 socket.send(output(0, "taken")).await.unwrap();
                 return;
             }
             socket.send(exit()).await.unwrap();
-            while let Some(Ok(_)) = socket.next().await {}
+            while let Some(Ok(message)) = socket.next().await {
+                assert!(!message.is_text(), "the end of input is not told again: {message}");
+            }
         })
     })
     .await;
     let (sender, mut attachment) = client.attach("sbx", "exe", FROM_START).await.unwrap();
     sender.stdin("input").await.unwrap();
+    sender.close_stdin().await.unwrap();
     assert!(matches!(attachment.next().await.unwrap(), Some(AttachEvent::Output { .. })));
     assert_eq!(attachment.next().await.unwrap(), Some(AttachEvent::Reattached { input_in_doubt: false }));
     assert!(matches!(attachment.next().await.unwrap(), Some(AttachEvent::Exit(_))));

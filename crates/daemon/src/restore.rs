@@ -58,7 +58,9 @@ impl RestoreError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Serve(error) => error.hint(),
-            Self::NotEmpty { .. } => Some("restore into an empty `state_dir`, or move that one away".to_owned()),
+            Self::NotEmpty { .. } => {
+                Some("restore into an empty `state_dir`, or move that one away".to_owned())
+            }
             Self::Foreign { .. } => Some("give a file that `burrow backup` wrote".to_owned()),
             Self::Archive { .. } | Self::Write { .. } | Self::Catalog { .. } | Self::Volume { .. } => None,
         }
@@ -77,7 +79,8 @@ pub fn restore(config: Option<&Path>, archive: impl Read) -> Result<Restored, Re
     let runtime = runtime.map_err(|source| ServeError::Threads { source })?;
     let staging = config.state_dir.join("restoring.db");
     let volumes: Arc<dyn Volumes> = open_volumes(&config)?;
-    let restored = Restoration { config: &config, staging: &staging, volumes, runtime: &runtime }.run(archive)?;
+    let restored =
+        Restoration { config: &config, staging: &staging, volumes, runtime: &runtime }.run(archive)?;
     let written = fs::rename(&staging, &place).and_then(|()| fs::File::open(&config.state_dir)?.sync_all());
     written.map_err(|source| RestoreError::Write { path: place, source })?;
     drop(instance);
@@ -107,7 +110,11 @@ impl Restoration<'_> {
         let mut restored = Restored::default();
         for entry in archive.entries().map_err(|source| RestoreError::Archive { source })? {
             let mut entry = entry.map_err(|source| RestoreError::Archive { source })?;
-            let path = entry.path().map_err(|source| RestoreError::Archive { source })?.to_string_lossy().into_owned();
+            let path = entry
+                .path()
+                .map_err(|source| RestoreError::Archive { source })?
+                .to_string_lossy()
+                .into_owned();
             let parts: Vec<&str> = path.split('/').collect();
             match parts.as_slice() {
                 ["config.toml"] => self.configuration(&mut entry)?,
@@ -115,7 +122,8 @@ impl Restoration<'_> {
                 ["volumes", name, _number] => {
                     if current != *name {
                         self.finish(incoming.take())?;
-                        let catalog = catalog.as_ref().ok_or_else(|| foreign("a volume comes before the catalog"))?;
+                        let catalog =
+                            catalog.as_ref().ok_or_else(|| foreign("a volume comes before the catalog"))?;
                         incoming = self.begin(catalog, name, &mut restored)?;
                         (*name).clone_into(&mut current);
                     }
@@ -184,7 +192,8 @@ impl Restoration<'_> {
     fn finish(&self, incoming: Option<Incoming>) -> Result<(), RestoreError> {
         let Some(Incoming { name, pieces, work }) = incoming else { return Ok(()) };
         drop(pieces);
-        let done = self.runtime.block_on(work).unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        let done =
+            self.runtime.block_on(work).unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
         done.map_err(|source| RestoreError::Volume { name, source })
     }
 }

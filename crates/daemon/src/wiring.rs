@@ -269,6 +269,8 @@ fn open_seams_blocking(config: &Config) -> Result<Seams, ServeError> {
     };
     let network = LinuxNetwork::open(options).map_err(|source| ServeError::Network { source })?;
     let program = std::env::current_exe().map_err(|source| ServeError::Threads { source })?;
+    // The set-up puts CRIU beside the program, apart from the distribution's own, which is often too old.
+    let beside = program.parent().map(|folder| folder.join("criu/sbin/criu")).filter(|criu| criu.is_file());
     let path = guest_source(config, &program);
     let guest =
         guest_binary::install(&path, volumes.root()).map_err(|source| ServeError::Guest { path, source })?;
@@ -277,7 +279,7 @@ fn open_seams_blocking(config: &Config) -> Result<Seams, ServeError> {
         guest_binary: guest,
         cgroup_parent: config.runtime.cgroup.clone(),
         run_dir: config.run_dir.join("container"),
-        criu: config.runtime.criu.clone().or_else(|| find_program("criu")),
+        criu: config.runtime.criu.clone().or(beside).or_else(|| find_program("criu")),
     };
     make_directory(&options.run_dir)?;
     let runtime = ContainerRuntime::open(options).map_err(|source| ServeError::Runtime { source })?;

@@ -29,18 +29,41 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 #[derive(Debug)]
 pub(crate) enum Command {
     /// First of all, for a row whose create operation is durable.
-    Create { operation: OperationId, reply: Reply<SandboxRow> },
+    Create {
+        operation: OperationId,
+        reply: Reply<SandboxRow>,
+    },
     /// Answers when nothing asked before is under way any more.
-    Settled { reply: Reply<SandboxRow> },
-    Use { reply: Reply<Guest> },
-    Start { reply: Reply<SandboxRow> },
-    Stop { grace: Duration, reply: Reply<SandboxRow> },
-    Pause { reply: Reply<SandboxRow> },
-    Resume { reply: Reply<SandboxRow> },
-    Update { update: UpdateOptions, reply: Reply<SandboxRow> },
-    Delete { reply: Reply<SandboxRow> },
+    Settled {
+        reply: Reply<SandboxRow>,
+    },
+    Use {
+        reply: Reply<Guest>,
+    },
+    Start {
+        reply: Reply<SandboxRow>,
+    },
+    Stop {
+        grace: Duration,
+        reply: Reply<SandboxRow>,
+    },
+    Pause {
+        reply: Reply<SandboxRow>,
+    },
+    Resume {
+        reply: Reply<SandboxRow>,
+    },
+    Update {
+        update: UpdateOptions,
+        reply: Reply<SandboxRow>,
+    },
+    Delete {
+        reply: Reply<SandboxRow>,
+    },
     /// From the watcher of the machine that was started as this generation.
-    MachineEnded { generation: u64 },
+    MachineEnded {
+        generation: u64,
+    },
     Expire,
 }
 
@@ -209,13 +232,22 @@ impl Actor {
         self.unwatch();
         let undone = async {
             unwind(&self.shared, &self.row, Operation::Create, &mut |_| Ok(())).await?;
-            Ok::<_, EngineError>(self.shared.seams.catalog.delete_sandbox(&self.row.id, Some(operation.clone()), self.shared.now_ms()).await?)
+            Ok::<_, EngineError>(
+                self.shared
+                    .seams
+                    .catalog
+                    .delete_sandbox(&self.row.id, Some(operation.clone()), self.shared.now_ms())
+                    .await?,
+            )
         };
         match undone.await {
             Ok(()) => Fate::Gone,
             Err(undo_error) => {
                 // The operation stays in the journal: a delete now, or the next start, finishes the undoing.
-                tracing::error!(error = &undo_error as &dyn std::error::Error, "could not undo a failed create");
+                tracing::error!(
+                    error = &undo_error as &dyn std::error::Error,
+                    "could not undo a failed create"
+                );
                 self.note(SandboxChange { state: Some(State::Failed), ..self.change() });
                 Fate::Stays
             }
@@ -225,7 +257,9 @@ impl Actor {
     async fn start(&mut self) -> Result<(), EngineError> {
         match self.admit(Request::Start, "start")? {
             Admission::Already => Ok(()),
-            Admission::Now | Admission::AfterResume if self.row.state == State::Paused => self.do_resume().await,
+            Admission::Now | Admission::AfterResume if self.row.state == State::Paused => {
+                self.do_resume().await
+            }
             Admission::Now | Admission::AfterResume => self.do_start().await,
         }
     }
@@ -292,7 +326,10 @@ impl Actor {
         if self.row.state == State::Paused
             && let Err(error) = self.do_resume().await
         {
-            tracing::warn!(error = &error as &dyn std::error::Error, "could not resume the sandbox to stop it");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "could not resume the sandbox to stop it"
+            );
             return;
         }
         let Ok(guest) = self.guest().await else { return };
@@ -325,7 +362,11 @@ impl Actor {
             ..self.change()
         };
         self.store(change, Some(operation.id)).await?;
-        self.shared.seams.catalog.mark_execs_lost(&self.row.id, self.row.generation, self.shared.now_ms()).await?;
+        self.shared
+            .seams
+            .catalog
+            .mark_execs_lost(&self.row.id, self.row.generation, self.shared.now_ms())
+            .await?;
         faults::hit("stop.settled")?;
         self.event("sandbox.stopped", serde_json::json!({ "reason": reason }));
         Ok(())
@@ -357,7 +398,11 @@ impl Actor {
             Resource::Volume => faults::hit("delete.volume"),
         })
         .await?;
-        self.shared.seams.catalog.delete_sandbox(&self.row.id, Some(operation.id), self.shared.now_ms()).await?;
+        self.shared
+            .seams
+            .catalog
+            .delete_sandbox(&self.row.id, Some(operation.id), self.shared.now_ms())
+            .await?;
         faults::hit("delete.settled")
     }
 
@@ -370,13 +415,17 @@ impl Actor {
             return self.delete(None, "sandbox.deleted").await;
         }
         if let Err(error) = self.stop(StopReason::GuestExited).await {
-            tracing::error!(error = &error as &dyn std::error::Error, "could not settle a machine that ended");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "could not settle a machine that ended"
+            );
         }
         Fate::Stays
     }
 
     async fn expire(&mut self) -> Fate {
-        let due = self.row.spec.lifetime.expires_ms().is_some_and(|expires_ms| expires_ms <= self.shared.now_ms());
+        let due =
+            self.row.spec.lifetime.expires_ms().is_some_and(|expires_ms| expires_ms <= self.shared.now_ms());
         if due { self.delete(None, "sandbox.expired").await } else { Fate::Stays }
     }
 
@@ -432,18 +481,18 @@ impl Actor {
         apply(&mut next, &update);
         check_limits(&next.spec.limits, &self.shared.policy.limits_max)?;
         let before = self.row.clone();
-        let change = SandboxChange {
-            name: update.name.map(Some),
-            spec: Some(next.spec.clone()),
-            ..self.change()
-        };
+        let change =
+            SandboxChange { name: update.name.map(Some), spec: Some(next.spec.clone()), ..self.change() };
         let changed = async {
             self.enforce(&before, &next).await?;
             self.store(change, None).await
         };
         if let Err(error) = changed.await {
             if let Err(error) = self.enforce(&next, &before).await {
-                tracing::error!(error = &error as &dyn std::error::Error, "could not take back a failed update");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "could not take back a failed update"
+                );
             }
             return Err(error);
         }
@@ -487,7 +536,9 @@ impl Actor {
     }
 
     fn live(&self) -> Result<&Live, EngineError> {
-        self.live.as_ref().ok_or_else(|| burrow_runtime::RuntimeError::NoMachine { id: self.row.id.clone() }.into())
+        self.live
+            .as_ref()
+            .ok_or_else(|| burrow_runtime::RuntimeError::NoMachine { id: self.row.id.clone() }.into())
     }
 
     fn change(&self) -> SandboxChange {

@@ -60,7 +60,10 @@ impl Engine {
     }
 
     /// A volume as a stream, for backups.
-    pub async fn send_volume(&self, volume: &burrow_volumes::VolumeId) -> Result<burrow_volumes::Chunks, EngineError> {
+    pub async fn send_volume(
+        &self,
+        volume: &burrow_volumes::VolumeId,
+    ) -> Result<burrow_volumes::Chunks, EngineError> {
         Ok(self.shared.seams.volumes.send(volume).await?)
     }
 
@@ -94,8 +97,12 @@ impl Engine {
         let operation = Operation::Create.row(tenant, &row.id, row.created_ms);
         // The actor is registered before the row exists, so that nobody who finds the row finds no actor.
         let actor = self.shared.registry.add(&self.shared, row.clone());
-        let inserted =
-            self.shared.seams.catalog.insert_sandbox_with_operation(row.clone(), operation.clone(), options.idempotency.clone()).await;
+        let inserted = self
+            .shared
+            .seams
+            .catalog
+            .insert_sandbox_with_operation(row.clone(), operation.clone(), options.idempotency.clone())
+            .await;
         match inserted {
             Ok(Inserted::New) => {
                 let row = actor.ask(|reply| Command::Create { operation: operation.id, reply }).await?;

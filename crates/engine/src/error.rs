@@ -64,15 +64,25 @@ impl EngineError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotFound { .. } => Some("`burrow ls` lists the sandboxes there are"),
-            Self::ExecNotFound { .. } => Some("the agent remembers the last 1,000 execs since the sandbox started"),
-            Self::ImageNotFound { .. } => Some("`burrow image ls` lists images; `burrow up` builds the default one"),
+            Self::ExecNotFound { .. } => {
+                Some("the agent remembers the last 1,000 execs since the sandbox started")
+            }
+            Self::ImageNotFound { .. } => {
+                Some("`burrow image ls` lists images; `burrow up` builds the default one")
+            }
             Self::DriverUnknown { .. } | Self::DriverUnavailable { .. } => {
                 Some("`burrow doctor` lists the drivers of this host")
             }
-            Self::NameTaken { .. } => Some("choose another name, or pass `--if-not-exists` to use that sandbox"),
-            Self::Refused { refusal: Refusal::Stopped | Refusal::Failed, .. } => Some("`burrow start` brings it up"),
+            Self::NameTaken { .. } => {
+                Some("choose another name, or pass `--if-not-exists` to use that sandbox")
+            }
+            Self::Refused { refusal: Refusal::Stopped | Refusal::Failed, .. } => {
+                Some("`burrow start` brings it up")
+            }
             Self::LimitAboveMax { .. } => Some("`limits.max` in the configuration sets the bound"),
-            Self::SandboxesMax { .. } => Some("delete some, or raise `limits.sandboxes` in the configuration"),
+            Self::SandboxesMax { .. } => {
+                Some("delete some, or raise `limits.sandboxes` in the configuration")
+            }
             Self::PoolReserve { .. } => Some("delete sandboxes or images, or enlarge the pool"),
             Self::Busy { .. } => Some("try again in a moment"),
             Self::GuestUnreachable { .. } | Self::GuestTimeout { .. } => {

@@ -63,7 +63,9 @@ impl Recorder {
         if let Some(queue) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).as_ref()
             && queue.try_send(record).is_err()
         {
-            tracing::warn!("dropped a record of what happened: the catalog is slower than {QUEUE_MAX} records");
+            tracing::warn!(
+                "dropped a record of what happened: the catalog is slower than {QUEUE_MAX} records"
+            );
         }
     }
 }

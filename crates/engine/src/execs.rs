@@ -115,7 +115,8 @@ impl Engine {
     ) -> Result<ExecRecord, EngineError> {
         let row = self.get(tenant, sandbox).await?;
         let missing = || EngineError::ExecNotFound { what: exec.to_string(), sandbox: row.id.clone() };
-        let stored = self.shared.seams.catalog.exec(tenant, exec).await?.filter(|row| row.sandbox == *sandbox);
+        let stored =
+            self.shared.seams.catalog.exec(tenant, exec).await?.filter(|row| row.sandbox == *sandbox);
         // Asking for information wakes nobody: a sandbox that sleeps answers from the catalog.
         let info = if row.state == burrow_model::State::Running {
             let guest = self.guest(tenant, sandbox).await?;

@@ -53,7 +53,10 @@ impl Guest {
     }
 
     /// The first answer on a connection from [`Guest::open`].
-    pub async fn reply<T: DeserializeOwned>(&self, connection: &mut Connection<TcpStream>) -> Result<T, EngineError> {
+    pub async fn reply<T: DeserializeOwned>(
+        &self,
+        connection: &mut Connection<TcpStream>,
+    ) -> Result<T, EngineError> {
         self.bounded(REPLY_TIMEOUT, connection.reply()).await
     }
 

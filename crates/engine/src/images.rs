@@ -57,7 +57,11 @@ impl Engine {
         name: Name,
         stages: mpsc::Sender<BuildStage>,
     ) -> Result<Image, EngineError> {
-        let _only = self.shared.builds.try_lock().map_err(|_| EngineError::BuildInProgress { name: name.to_string() })?;
+        let _only = self
+            .shared
+            .builds
+            .try_lock()
+            .map_err(|_| EngineError::BuildInProgress { name: name.to_string() })?;
         let seams = &self.shared.seams;
         let id = ImageId::generate();
         let volume = seams.volumes.stage_image(&id).await?;
@@ -65,7 +69,8 @@ impl Engine {
             let built = seams.images.build(&id, volume.clone(), stages).await?;
             for runtime in &seams.runtimes {
                 let what = id.to_string();
-                let failed = |source| VolumeError::Step { step: "prepare for its driver the image", what, source };
+                let failed =
+                    |source| VolumeError::Step { step: "prepare for its driver the image", what, source };
                 runtime.prepare_image(&volume).await.map_err(failed)?;
             }
             seams.volumes.seal_image(&id).await?;
@@ -84,7 +89,12 @@ impl Engine {
         };
         let image = Image { id, name, config, size_bytes, created_ms: self.shared.now_ms() };
         seams.catalog.insert_image(tenant, image.clone()).await?;
-        self.shared.event(tenant, "image.built", None, serde_json::json!({"image": image.id, "name": image.name}));
+        self.shared.event(
+            tenant,
+            "image.built",
+            None,
+            serde_json::json!({"image": image.id, "name": image.name}),
+        );
         Ok(image)
     }
 }

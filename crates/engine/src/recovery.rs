@@ -43,7 +43,10 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
     let rows = shared.seams.catalog.all_sandboxes().await?;
     stream::iter(rows).for_each_concurrent(PARALLEL, |row| settle(shared, row)).await;
     if let Err(error) = sweep(shared).await {
-        tracing::error!(error = &error as &dyn std::error::Error, "could not sweep the host; the next start tries again");
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "could not sweep the host; the next start tries again"
+        );
     }
     Ok(())
 }
@@ -59,7 +62,9 @@ async fn finish(shared: &Shared, operation: &OperationRow) -> Result<(), EngineE
     tracing::info!(sandbox = %row.id, kind = kind.as_str(), "finishing an operation that was under way");
     unwind(shared, &row, kind, &mut |_| Ok(())).await?;
     match kind.settlement() {
-        Settlement::Gone => catalog.delete_sandbox(&row.id, Some(operation.id.clone()), shared.now_ms()).await?,
+        Settlement::Gone => {
+            catalog.delete_sandbox(&row.id, Some(operation.id.clone()), shared.now_ms()).await?
+        }
         Settlement::Stopped => mark_stopped(shared, &row, Some(operation.id.clone())).await?,
     }
     Ok(())
@@ -85,7 +90,12 @@ async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineE
             }
         }
         // Their operation could not be finished above: they wait for a delete or the next start.
-        State::Creating | State::Starting | State::Stopping | State::Deleting | State::Stopped | State::Failed => {
+        State::Creating
+        | State::Starting
+        | State::Stopping
+        | State::Deleting
+        | State::Stopped
+        | State::Failed => {
             if !(row.spec.lifetime.is_ephemeral() && row.state == State::Stopped) {
                 shared.registry.add(shared, row);
                 return Ok(());
@@ -142,7 +152,12 @@ async fn mark_stopped(
     };
     shared.seams.catalog.update_sandbox(&row.id, change, finish).await?;
     shared.seams.catalog.mark_execs_lost(&row.id, row.generation, now).await?;
-    shared.event(&row.tenant, "sandbox.stopped", Some(&row.id), serde_json::json!({ "reason": "host-restarted" }));
+    shared.event(
+        &row.tenant,
+        "sandbox.stopped",
+        Some(&row.id),
+        serde_json::json!({ "reason": "host-restarted" }),
+    );
     Ok(())
 }
 

@@ -14,7 +14,11 @@ pub struct ServiceStatus {
 }
 
 impl Engine {
-    pub async fn services(&self, tenant: &TenantId, id: &SandboxId) -> Result<Vec<ServiceStatus>, EngineError> {
+    pub async fn services(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+    ) -> Result<Vec<ServiceStatus>, EngineError> {
         let row = self.get(tenant, id).await?;
         let mut running: Vec<RunningService> = Vec::new();
         if row.state == burrow_model::State::Running {
@@ -39,19 +43,34 @@ impl Engine {
         self.service(tenant, id, &name).await
     }
 
-    pub async fn remove_service(&self, tenant: &TenantId, id: &SandboxId, name: &Name) -> Result<(), EngineError> {
+    pub async fn remove_service(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        name: &Name,
+    ) -> Result<(), EngineError> {
         self.service(tenant, id, name).await?;
         self.update(tenant, id, service_update(name.clone(), None)).await?;
         Ok(())
     }
 
-    pub async fn restart_service(&self, tenant: &TenantId, id: &SandboxId, name: &Name) -> Result<(), EngineError> {
+    pub async fn restart_service(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        name: &Name,
+    ) -> Result<(), EngineError> {
         self.service(tenant, id, name).await?;
         let guest = self.guest(tenant, id).await?;
         guest.call(&Request::RestartService { name: name.to_string() }).await
     }
 
-    async fn service(&self, tenant: &TenantId, id: &SandboxId, name: &Name) -> Result<ServiceStatus, EngineError> {
+    async fn service(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        name: &Name,
+    ) -> Result<ServiceStatus, EngineError> {
         let services = self.services(tenant, id).await?;
         let found = services.into_iter().find(|service| service.name == *name);
         found.ok_or_else(|| EngineError::ServiceNotFound { what: name.to_string(), sandbox: id.clone() })

@@ -56,7 +56,11 @@ impl Shared {
     }
 
     /// Image configurations never change, so they are kept once read.
-    pub(crate) async fn image_config(&self, tenant: &TenantId, id: &ImageId) -> Result<ImageConfig, EngineError> {
+    pub(crate) async fn image_config(
+        &self,
+        tenant: &TenantId,
+        id: &ImageId,
+    ) -> Result<ImageConfig, EngineError> {
         if let Some(config) = self.image_configs.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
             return Ok(config.clone());
         }

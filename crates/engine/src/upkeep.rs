@@ -30,7 +30,9 @@ pub(crate) fn spawn(shared: &Arc<Shared>) {
             match done {
                 Ok(()) => {}
                 Err(CatalogError::Closed) => return,
-                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "could not do the upkeep"),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "could not do the upkeep")
+                }
             }
         }
     });

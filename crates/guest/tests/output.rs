@@ -198,7 +198,8 @@ async fn ended_execs_are_forgotten_oldest_first_and_their_output_before_that() {
         let runs: Vec<_> = (0..100)
             .map(|_| {
                 let guest = std::sync::Arc::clone(&guest);
-                tokio::spawn(async move { guest.run(command(&["true"])).await })
+                // Characters that take six bytes each in JSON: such a list must fit an answer, too.
+                tokio::spawn(async move { guest.run(command(&["true", &"\u{1}".repeat(500)])).await })
             })
             .collect();
         for run in runs {
@@ -206,7 +207,7 @@ async fn ended_execs_are_forgotten_oldest_first_and_their_output_before_that() {
         }
     }
     let list: Vec<ExecInfo> = guest.ask(Request::ExecList).await;
-    assert_eq!(list.len(), 1000);
+    assert_eq!(list.len(), 1000, "all of them, with their command lines cut");
     assert!(list.iter().all(|info| info.exec != first));
 }
 

@@ -48,7 +48,8 @@ fn mint(prefix: &str) -> String {
 
 fn well_formed(text: &str, prefix: &str) -> bool {
     text.strip_prefix(prefix).is_some_and(|rest| {
-        rest.len() == RANDOM_CHARACTERS && rest.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b))
+        rest.len() == RANDOM_CHARACTERS
+            && rest.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b))
     })
 }
 

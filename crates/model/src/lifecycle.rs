@@ -101,7 +101,9 @@ pub fn admit(state: State, request: Request) -> Result<Admission, Refusal> {
 
         // Transient states are seen only when an operation could be neither finished nor undone.
         (State::Creating | State::Starting | State::Stopping, Delete) => Ok(Now),
-        (State::Creating | State::Starting, Use | Start | Stop | Pause | Resume | Update) => Err(Refusal::Creating),
+        (State::Creating | State::Starting, Use | Start | Stop | Pause | Resume | Update) => {
+            Err(Refusal::Creating)
+        }
         // An earlier attempt could not finish: try again.
         (State::Stopping, Stop) | (State::Deleting, Delete) => Ok(Now),
         (State::Stopping, Use | Start | Pause | Resume | Update) => Err(Refusal::Stopped),

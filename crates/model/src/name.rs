@@ -16,7 +16,9 @@ const LABEL_VALUE_LENGTH_MAX: usize = 255;
 pub struct Name(String);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a name is 1 to 63 lower-case letters, digits and inner hyphens, starting with a letter, and not shaped like an id")]
+#[error(
+    "a name is 1 to 63 lower-case letters, digits and inner hyphens, starting with a letter, and not shaped like an id"
+)]
 pub struct NameError;
 
 impl Name {

@@ -65,7 +65,9 @@ pub enum RestartPolicy {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an environment variable's name is letters, digits and `_`, not starting with a digit; its value holds no NUL byte")]
+#[error(
+    "an environment variable's name is letters, digits and `_`, not starting with a digit; its value holds no NUL byte"
+)]
 pub struct EnvError;
 
 /// Checks one variable before it can reach an `execve`.

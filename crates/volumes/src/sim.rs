@@ -175,9 +175,16 @@ impl Volumes for Sim {
         Ok(chunks)
     }
 
-    async fn receive(&self, volume: &VolumeId, disk_bytes: u64, mut chunks: Chunks) -> Result<(), VolumeError> {
-        let failed = |source| VolumeError::Step { step: "receive the volume", what: volume.name().to_owned(), source };
-        let chunk = chunks.recv().await.ok_or(io::ErrorKind::UnexpectedEof).map_err(|kind| failed(kind.into()))?;
+    async fn receive(
+        &self,
+        volume: &VolumeId,
+        disk_bytes: u64,
+        mut chunks: Chunks,
+    ) -> Result<(), VolumeError> {
+        let failed =
+            |source| VolumeError::Step { step: "receive the volume", what: volume.name().to_owned(), source };
+        let chunk =
+            chunks.recv().await.ok_or(io::ErrorKind::UnexpectedEof).map_err(|kind| failed(kind.into()))?;
         let bytes = chunk.map_err(failed)?;
         let used_bytes = bytes.try_into().map_or(0, u64::from_le_bytes);
         let mut state = self.state();

@@ -17,7 +17,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row {
         id: "P-F5",
         what: "upload of hostile archives",
-        sandbox: &["--disk", "256M"],
+        sandbox: &["--disk", "32M"],
         attack: uploads,
         control: uploads_naive,
     },

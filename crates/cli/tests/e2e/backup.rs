@@ -8,7 +8,14 @@ use crate::harness::Daemon;
 fn a_backup_brings_sandboxes_back_on_another_host() {
     let daemon = Daemon::start();
     daemon.ok(&["create", "--name", "alpha", "--label", "team=a"]);
-    daemon.ok(&["exec", "alpha", "--", "sh", "-c", "echo precious > /root/file; echo me > /home/user/mine; chown user /home/user/mine"]);
+    daemon.ok(&[
+        "exec",
+        "alpha",
+        "--",
+        "sh",
+        "-c",
+        "echo precious > /root/file; echo me > /home/user/mine; chown user /home/user/mine",
+    ]);
     daemon.ok(&["env", "set", "alpha", "STAGE=test"]);
     let archive = tempfile::NamedTempFile::new().unwrap();
     daemon.ok(&["backup", "-o", archive.path().to_str().unwrap()]);

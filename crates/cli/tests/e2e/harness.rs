@@ -104,7 +104,15 @@ impl Daemon {
         let pool = prepared.pool.join("daemons").join(&name);
         fs::create_dir_all(&pool).unwrap();
         fs::create_dir_all(folder.path().join("state")).unwrap();
-        let daemon = Self { folder, pool, cgroup: name, child: None, fault: None, extra: extra.to_owned(), env: Vec::new() };
+        let daemon = Self {
+            folder,
+            pool,
+            cgroup: name,
+            child: None,
+            fault: None,
+            extra: extra.to_owned(),
+            env: Vec::new(),
+        };
         fs::write(daemon.config(), daemon.configuration(&prepared)).unwrap();
         daemon
     }
@@ -153,6 +161,7 @@ impl Daemon {
     }
 
     /// The name of its part of every cgroup tree.
+    #[allow(dead_code, reason = "the attack suite shares this file and uses it")]
     pub(crate) fn cgroup(&self) -> &str {
         &self.cgroup
     }

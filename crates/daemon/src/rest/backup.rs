@@ -43,8 +43,13 @@ const BLOCK_BYTES: usize = 512;
         Common,
     ),
 )]
-pub(crate) async fn backup(State(app): State<Arc<App>>, _caller: Admin, _: NoParams) -> Result<Response, ApiError> {
-    let copy = Copy(app.config.state_dir.join(format!("backup-{}.db", burrow_model::OperationId::generate())));
+pub(crate) async fn backup(
+    State(app): State<Arc<App>>,
+    _caller: Admin,
+    _: NoParams,
+) -> Result<Response, ApiError> {
+    let copy =
+        Copy(app.config.state_dir.join(format!("backup-{}.db", burrow_model::OperationId::generate())));
     app.engine.catalog().backup_to(&copy.0).await?;
     let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let archive = Archive { pieces: sender, now_ms: app.engine.now_ms() };
@@ -88,7 +93,9 @@ async fn volume(app: &App, archive: &Archive, name: &str, volume: &VolumeId) -> 
     let mut chunks = match app.engine.send_volume(volume).await {
         Ok(chunks) => chunks,
         // Deleted since the catalog was copied.
-        Err(EngineError::Volume(VolumeError::NotFound { .. } | VolumeError::ImageNotFound { .. })) => return Ok(()),
+        Err(EngineError::Volume(VolumeError::NotFound { .. } | VolumeError::ImageNotFound { .. })) => {
+            return Ok(());
+        }
         Err(error) => return Err(io::Error::other(error)),
     };
     let mut number = 0u32;

@@ -70,7 +70,10 @@ async fn the_same_idempotency_key_makes_one_sandbox_also_over_a_restart() {
     assert_eq!((after.row.id, after.fresh), (first.row.id, false));
     options.idempotency = Some(Idempotency::of("k1", b"another body"));
     let error = engine.create(&world.tenant, options).await.unwrap_err();
-    assert!(matches!(error, EngineError::Catalog(burrow_catalog::CatalogError::IdempotencyMismatch)), "{error}");
+    assert!(
+        matches!(error, EngineError::Catalog(burrow_catalog::CatalogError::IdempotencyMismatch)),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -195,7 +198,10 @@ async fn limits_change_while_running_and_hold_after_a_restart() {
     assert_eq!((machine.limits.ram_mib, machine.limits.pids), (256, 99));
     assert_eq!(world.volumes.inner.limit(&id), Some(512 << 20));
     let too_much = LimitsChange { ram_mib: Some(100_000), ..limits };
-    let error = engine.update(&world.tenant, &id, UpdateOptions { limits: too_much, ..no_change() }).await.unwrap_err();
+    let error = engine
+        .update(&world.tenant, &id, UpdateOptions { limits: too_much, ..no_change() })
+        .await
+        .unwrap_err();
     assert!(matches!(error, EngineError::LimitAboveMax { field: "ram_mib", .. }), "{error}");
     let engine = world.engine().await;
     assert_eq!(engine.get(&world.tenant, &id).await.unwrap().spec.limits.pids, 99);

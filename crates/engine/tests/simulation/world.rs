@@ -8,7 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use burrow_catalog::{Catalog, SandboxRow};
 use burrow_engine::{
-    BuildStage, CreateOptions, Engine, EngineError, ImageBuilder, LimitsChange, ManualClock, Policy, Seams, UpdateOptions,
+    BuildStage, CreateOptions, Engine, EngineError, ImageBuilder, LimitsChange, ManualClock, Policy, Seams,
+    UpdateOptions,
 };
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{Frame, Hello, Identity, Reply, Request};
@@ -127,7 +128,8 @@ impl World {
         assert_eq!(networks, running, "networks, {context}");
         assert_eq!(machines, running, "machines, {context}");
         for row in rows.values() {
-            let settled = matches!(row.state, State::Running | State::Paused | State::Stopped | State::Failed);
+            let settled =
+                matches!(row.state, State::Running | State::Paused | State::Stopped | State::Failed);
             assert!(settled, "{:?} is left {:?}, {context}", row.id, row.state);
         }
     }

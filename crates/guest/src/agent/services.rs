@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::exec::{self, Exec, Started};
+use super::exec::{self, Exec};
 use super::failure::{fail, invalid};
 use super::{Agent, clock};
 use crate::protocol::{
@@ -236,7 +236,7 @@ async fn run_once(agent: &Rc<Agent>, supervised: &Supervised) -> Option<ExecOutc
         hold: false,
         then_stop: false,
     };
-    let Ok(Started { exec }) = exec::start(agent, start).await else { return None };
+    let Ok(exec) = exec::start(agent, start).await else { return None };
     *supervised.exec.borrow_mut() = Some(Rc::clone(&exec));
     tokio::select! {
         () = exec.wait_ended() => {}

@@ -26,8 +26,14 @@ pub enum Frame {
     /// JSON of whatever message is due.
     Control(Bytes),
     Bytes(Bytes),
-    Stdout { offset: u64, bytes: Bytes },
-    Stderr { offset: u64, bytes: Bytes },
+    Stdout {
+        offset: u64,
+        bytes: Bytes,
+    },
+    Stderr {
+        offset: u64,
+        bytes: Bytes,
+    },
     /// No more Bytes.
     End,
 }

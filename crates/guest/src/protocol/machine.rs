@@ -24,7 +24,10 @@ pub struct Boot {
 pub enum BootReport {
     Ready,
     /// `step` is what the launcher or the agent was doing.
-    Failed { step: String, message: String },
+    Failed {
+        step: String,
+        message: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +95,9 @@ pub enum ServiceState {
 
 impl std::fmt::Debug for Boot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Boot").field("generation", &self.generation).field("token", &"***").finish_non_exhaustive()
+        f.debug_struct("Boot")
+            .field("generation", &self.generation)
+            .field("token", &"***")
+            .finish_non_exhaustive()
     }
 }

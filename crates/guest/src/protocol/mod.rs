@@ -23,13 +23,17 @@ mod machine;
 use serde::{Deserialize, Serialize};
 
 pub use exec::{
-    Attach, AttachInput, AttachNotice, ExecInfo, ExecOutcome, ExecStart, ExecState, ReadMode, StdinMode, TerminalSize,
+    Attach, AttachInput, AttachNotice, ExecInfo, ExecOutcome, ExecStart, ExecState, ReadMode, StdinMode,
+    TerminalSize,
 };
 pub use files::{
-    FileEntry, FileKind, ListFiles, ReadFile, TarIn, TarOut, WatchEvent, WatchEventKind, WatchFiles, WriteFile,
+    FileEntry, FileKind, ListFiles, ReadFile, TarIn, TarOut, WatchEvent, WatchEventKind, WatchFiles,
+    WriteFile,
 };
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameError, FrameKind, HEADER_BYTES};
-pub use machine::{Boot, BootReport, Identity, MachineStats, RunningService, Service, ServiceRestart, ServiceState};
+pub use machine::{
+    Boot, BootReport, Identity, MachineStats, RunningService, Service, ServiceRestart, ServiceState,
+};
 
 /// Raised when a message changes its meaning; adding messages or optional fields does not raise it.
 pub const GENERATION: u32 = 1;

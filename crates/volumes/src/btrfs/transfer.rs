@@ -71,7 +71,9 @@ pub(super) fn receive(
     let mut child = program.spawn().map_err(step("start the program", Path::new(&what)))?;
     let fed = feed(&mut child, &mut chunks);
     let ended = finish(child).and(fed);
-    let placed = ended.map_err(step("receive the volume", Path::new(name))).and_then(|()| place(inner, volume, disk_bytes));
+    let placed = ended
+        .map_err(step("receive the volume", Path::new(name)))
+        .and_then(|()| place(inner, volume, disk_bytes));
     inner.remove(&inner.transfer, name)?;
     placed
 }
@@ -131,7 +133,11 @@ impl Drop for Outgoing {
         if let Some(name) = &self.snapshot
             && let Err(error) = self.inner.remove(&self.inner.transfer, name)
         {
-            tracing::warn!(volume = name, error = &error as &dyn std::error::Error, "could not remove a sent snapshot");
+            tracing::warn!(
+                volume = name,
+                error = &error as &dyn std::error::Error,
+                "could not remove a sent snapshot"
+            );
         }
     }
 }

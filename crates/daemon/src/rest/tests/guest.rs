@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{
-    AttachNotice, ErrorCode, ExecInfo, ExecOutcome, ExecStart, ExecState, FileEntry, FileKind, Frame, Hello,
-    Identity, Reply, Request, RequestError, StdinMode, WatchEvent, WatchEventKind,
+    Attach, AttachNotice, ErrorCode, ExecInfo, ExecOutcome, ExecStart, ExecState, FileEntry, FileKind, Frame,
+    Hello, Identity, ReadFile, Reply, Request, RequestError, StdinMode, WatchEvent, WatchEventKind,
 };
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
@@ -40,6 +40,7 @@ type Reader = FrameReader<OwnedReadHalf>;
 type Writer = FrameWriter<OwnedWriteHalf>;
 
 impl Guest {
+    #[expect(clippy::too_many_lines, reason = "one arm per request, each a line or two")]
     async fn answer(self, stream: TcpStream) -> Option<()> {
         let (read, write) = stream.into_split();
         let (mut reader, mut writer) = (FrameReader::new(read), FrameWriter::new(write));
@@ -51,16 +52,7 @@ impl Guest {
                 ok(&mut writer, Identity { generation: 1, version: "sim".into(), uptime_ms: 1 }).await
             }
             Request::ExecStart(start) => self.start(start, &mut reader, &mut writer).await,
-            Request::Attach(attach) => match self.exec(&attach.exec) {
-                None => refuse(&mut writer, ErrorCode::NotFound).await,
-                Some((info, output)) => {
-                    ok(&mut writer, &info).await?;
-                    let offset = usize::try_from(attach.offset).unwrap().min(output.len());
-                    let bytes = output.slice(offset..);
-                    writer.send(&Frame::Stdout { offset: attach.offset, bytes }).await.ok()?;
-                    writer.send_control(&AttachNotice::Exit(info)).await.ok()
-                }
-            },
+            Request::Attach(attach) => self.attach(&attach, &mut writer).await,
             Request::ExecGet { exec } | Request::ExecWait { exec, .. } => match self.exec(&exec) {
                 Some((info, _)) => ok(&mut writer, info).await,
                 None => refuse(&mut writer, ErrorCode::NotFound).await,
@@ -74,19 +66,7 @@ impl Guest {
                 Some(_) => refuse(&mut writer, ErrorCode::Ended).await,
                 None => refuse(&mut writer, ErrorCode::NotFound).await,
             },
-            Request::Read(read) => match self.file(&read.path) {
-                None => refuse(&mut writer, ErrorCode::NotFound).await,
-                Some(bytes) => {
-                    ok(&mut writer, entry(&read.path, &bytes)).await?;
-                    let from = usize::try_from(read.offset).unwrap().min(bytes.len());
-                    let length = read.length.map_or(usize::MAX, |length| usize::try_from(length).unwrap());
-                    let part = bytes.slice(from..from.saturating_add(length).min(bytes.len()));
-                    for piece in part.chunks(100_000) {
-                        writer.send(&Frame::Bytes(part.slice_ref(piece))).await.ok()?;
-                    }
-                    writer.send(&Frame::End).await.ok()
-                }
-            },
+            Request::Read(read) => self.read(&read, &mut writer).await,
             Request::Write(write) if write.path == "/full" => refuse(&mut writer, ErrorCode::NoSpace).await,
             Request::Write(write) => {
                 let bytes = body(&mut reader).await?;
@@ -97,15 +77,7 @@ impl Guest {
                 Some(bytes) => ok(&mut writer, entry(&path, &bytes)).await,
                 None => refuse(&mut writer, ErrorCode::NotFound).await,
             },
-            Request::ListStream(_) => {
-                ok(&mut writer, ()).await?;
-                let files = self.files.lock().unwrap().clone();
-                let entries: Vec<FileEntry> = files.iter().map(|(path, bytes)| entry(path, bytes)).collect();
-                for part in entries.chunks(2) {
-                    writer.send_control(&part).await.ok()?;
-                }
-                writer.send(&Frame::End).await.ok()
-            }
+            Request::ListStream(_) => self.list(&mut writer).await,
             Request::Watch(_) => {
                 ok(&mut writer, ()).await?;
                 let event = WatchEvent { kind: WatchEventKind::Created, path: "/a".into(), from: None };
@@ -127,6 +99,39 @@ impl Guest {
             | Request::Stats
             | Request::RestartService { .. } => refuse(&mut writer, ErrorCode::Unsupported).await,
         }
+    }
+
+    async fn attach(&self, attach: &Attach, writer: &mut Writer) -> Option<()> {
+        let Some((info, output)) = self.exec(&attach.exec) else {
+            return refuse(writer, ErrorCode::NotFound).await;
+        };
+        ok(writer, &info).await?;
+        let offset = usize::try_from(attach.offset).unwrap().min(output.len());
+        let bytes = output.slice(offset..);
+        writer.send(&Frame::Stdout { offset: attach.offset, bytes }).await.ok()?;
+        writer.send_control(&AttachNotice::Exit(info)).await.ok()
+    }
+
+    async fn read(&self, read: &ReadFile, writer: &mut Writer) -> Option<()> {
+        let Some(bytes) = self.file(&read.path) else { return refuse(writer, ErrorCode::NotFound).await };
+        ok(writer, entry(&read.path, &bytes)).await?;
+        let from = usize::try_from(read.offset).unwrap().min(bytes.len());
+        let length = read.length.map_or(usize::MAX, |length| usize::try_from(length).unwrap());
+        let part = bytes.slice(from..from.saturating_add(length).min(bytes.len()));
+        for piece in part.chunks(100_000) {
+            writer.send(&Frame::Bytes(part.slice_ref(piece))).await.ok()?;
+        }
+        writer.send(&Frame::End).await.ok()
+    }
+
+    async fn list(&self, writer: &mut Writer) -> Option<()> {
+        ok(writer, ()).await?;
+        let files = self.files.lock().unwrap().clone();
+        let entries: Vec<FileEntry> = files.iter().map(|(path, bytes)| entry(path, bytes)).collect();
+        for part in entries.chunks(2) {
+            writer.send_control(&part).await.ok()?;
+        }
+        writer.send(&Frame::End).await.ok()
     }
 
     fn file(&self, path: &str) -> Option<Bytes> {

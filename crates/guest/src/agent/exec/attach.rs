@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::log::ReaderId;
-use super::{Exec, Started, start};
+use super::{Exec, start};
 use crate::agent::Agent;
 use crate::agent::wire::{Inbox, Outbox, WireError};
 use crate::protocol::{Attach, AttachInput, AttachNotice, ExecStart, Frame, ReadMode};
@@ -20,7 +20,7 @@ pub(in crate::agent) async fn serve_start(
 ) -> Result<(), WireError> {
     let mode = request.attach;
     match start(agent, request).await {
-        Ok(Started { exec }) => match mode {
+        Ok(exec) => match mode {
             Some(mode) => follow(&exec, 0, mode, true, inbox, outbox).await,
             None => outbox.reply(Ok(exec.info())).await,
         },

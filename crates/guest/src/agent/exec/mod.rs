@@ -38,7 +38,7 @@ use super::watched::Watched;
 use crate::protocol::{ErrorCode, ExecInfo, ExecOutcome, ExecState, ReadMode, RequestError, TerminalSize};
 
 pub(super) use self::attach::{attach, serve_start};
-pub(super) use self::spawn::{Started, start};
+pub(super) use self::spawn::start;
 pub(super) use self::stdin::feed;
 pub(super) use self::table::{Table, new_id};
 

@@ -42,15 +42,11 @@ const ID_BYTES_MAX: usize = 64;
 /// What [`super::ExecInfo`] repeats of a command line, so that a list of execs fits an answer.
 const ARGV_SHOWN_BYTES_MAX: usize = 512;
 
-pub(in crate::agent) struct Started {
-    pub(in crate::agent) exec: Rc<Exec>,
-}
-
 /// Starts the process, or answers the one that was started under this id before.
-pub(in crate::agent) async fn start(agent: &Rc<Agent>, request: ExecStart) -> Result<Started, RequestError> {
+pub(in crate::agent) async fn start(agent: &Rc<Agent>, request: ExecStart) -> Result<Rc<Exec>, RequestError> {
     check(&request)?;
     if let Some(exec) = agent.execs.find(&request.exec) {
-        return Ok(Started { exec });
+        return Ok(exec);
     }
     if agent.is_shutting_down() {
         return Err(fail(ErrorCode::Ended, "the sandbox is shutting down"));
@@ -65,7 +61,7 @@ pub(in crate::agent) async fn start(agent: &Rc<Agent>, request: ExecStart) -> Re
     let (exec, verdict) = register(agent, &request, ends, forked)?;
     Meminfo::refresh(agent);
     match read_verdict(verdict).await {
-        Ok(()) => Ok(Started { exec }),
+        Ok(()) => Ok(exec),
         Err(verdict) => {
             let _ = exec.signal(libc::SIGKILL, false);
             agent.execs.forget(&exec);
