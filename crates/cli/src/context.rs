@@ -1,5 +1,6 @@
 //! What every command needs: where the daemon is, and which key opens it.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,8 +25,9 @@ pub(crate) struct GlobalArgs {
     #[arg(long = "key", global = true, env = "BURROW_API_KEY", hide_env_values = true, value_name = "KEY")]
     pub(crate) api_key: Option<String>,
     /// PEM file of a CA to trust besides the system's
-    #[arg(long, global = true, env = "BURROW_CA_FILE", value_name = "FILE")]
-    pub(crate) ca_file: Option<PathBuf>,
+    // Not a path to clap, which refuses an empty one, also from a variable that is set to nothing.
+    #[arg(long, global = true, env = "BURROW_CA_FILE", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) ca_file: Option<OsString>,
 }
 
 /// Where the key came from, or why there is none.
@@ -50,7 +52,7 @@ impl Context {
         if args.url.trim().is_empty() {
             args.url = burrow_api::defaults::URL.to_owned();
         }
-        args.ca_file = args.ca_file.filter(|file| !file.as_os_str().is_empty());
+        args.ca_file = args.ca_file.filter(|file| !file.is_empty());
         // The host's own key goes to the host's own daemon only: another address could be anybody's.
         let admin_key = is_loopback(&args.url).then_some(Path::new(ADMIN_KEY));
         Self::with_keys(args, admin_key)
@@ -74,7 +76,8 @@ impl Context {
             KeySource::Found(key) => Some(key.clone()),
             KeySource::Missing { .. } => None,
         };
-        let options = ClientOptions { url: self.args.url.clone(), key, ca_file: self.args.ca_file.clone() };
+        let ca_file = self.args.ca_file.clone().map(PathBuf::from);
+        let options = ClientOptions { url: self.args.url.clone(), key, ca_file };
         Client::new(options).or_fail(|| "could not set up the connection".to_owned())
     }
 

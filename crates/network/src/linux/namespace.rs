@@ -11,6 +11,7 @@
 
 use std::ffi::c_void;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -26,6 +27,15 @@ use super::netlink::SlotError;
 pub const UID_BASE: u32 = 100_000;
 /// How many uids and gids exist inside, from 0 on.
 pub const UID_COUNT: u32 = 65_536;
+
+/// Whose the user namespaces are: of a uid each, which nobody else on the host has.
+///
+/// The kernel counts inotify instances, pending signals and the like for the users of a namespace and again for whoever
+/// made it, with the host's own limits. Made by root for all sandboxes alike, the first to take its 128 inotify
+/// instances left none to the others, nor to the host's own services. Two sandboxes that happen to share an owner share
+/// its counts, and nothing else.
+const OWNER_BASE: u32 = 0x4000_0000;
+const OWNER_COUNT: u32 = 0x2000_0000;
 
 /// Twice the pages the one function on it could touch, with room for a signal frame that never comes.
 const STACK_BYTES: usize = 32 * 1024;
@@ -78,7 +88,7 @@ impl Child {
         // No signal to the parent at its end: the daemon's other children are not confused with it.
         let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::CLONE_NEWNET;
         let argument = ptr::from_ref::<Ends>(&ends).cast_mut().cast::<c_void>();
-        let pid = with_signals_blocked(|| {
+        let make = || {
             // SAFETY: `hold` is given a stack of its own and an argument, both of which `Child` keeps until `Drop` has
             // seen the process end. It shares our memory, so it may not touch any of it: it makes raw system calls
             // only. Its signals are blocked, hence no handler of ours ever runs in it.
@@ -86,7 +96,8 @@ impl Child {
                 -1 => Err(io::Error::last_os_error()),
                 pid => Ok(pid),
             }
-        })?;
+        };
+        let pid = with_signals_blocked(|| as_owner(random_owner(), make))?;
         Ok(Self { pid, wait_end, _stack: stack, _ends: ends })
     }
 }
@@ -120,6 +131,46 @@ extern "C" fn hold(argument: *mut c_void) -> i32 {
         libc::syscall(libc::SYS_exit, 0);
     }
     0
+}
+
+/// Runs `act` with another effective uid, and all powers kept: hosts may forbid user namespaces to those without.
+fn as_owner<T>(owner: u32, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let bits = securebits(None)?;
+    securebits(Some(bits | libc::SECBIT_NO_SETUID_FIXUP))?;
+    let outcome = effective_uid(owner).and_then(|()| {
+        let outcome = act();
+        effective_uid(0).expect("the real uid is root's, so the way back is open");
+        outcome
+    });
+    securebits(Some(bits)).expect("what was so before may be so again");
+    outcome
+}
+
+/// Of this thread alone: the C library's function would change all of them.
+fn effective_uid(uid: u32) -> io::Result<()> {
+    // SAFETY: takes three numbers; only this thread's identity changes.
+    match unsafe { libc::syscall(libc::SYS_setresuid, -1, uid, -1) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads this thread's securebits, or sets them; answers what they are.
+fn securebits(set: Option<i32>) -> io::Result<i32> {
+    // SAFETY: takes numbers only, and concerns this thread only.
+    let answer = unsafe {
+        match set {
+            Some(bits) => libc::prctl(libc::PR_SET_SECUREBITS, bits, 0, 0, 0),
+            None => libc::prctl(libc::PR_GET_SECUREBITS, 0, 0, 0, 0),
+        }
+    };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(set.unwrap_or(answer)) }
+}
+
+fn random_owner() -> u32 {
+    // The standard library seeds its hash maps with random numbers; nothing here must be secret.
+    let random = RandomState::new().build_hasher().finish();
+    OWNER_BASE + u32::try_from(random % u64::from(OWNER_COUNT)).expect("the rest is less than the divisor")
 }
 
 /// Runs `act` with every signal of this thread held back, and so also in a process it makes.
@@ -224,6 +275,28 @@ mod tests {
         assert_ne!(inode(&pair.user), fs::metadata("/proc/self/ns/user").unwrap().st_ino());
         let children = fs::read_to_string("/proc/thread-self/children").unwrap();
         assert_eq!(children, "", "the process that held the namespaces has ended and was reaped");
+    }
+
+    /// Or one sandbox could use up what the kernel grants to all namespaces of one owner together.
+    #[test]
+    fn every_user_namespace_has_an_owner_of_its_own_and_the_thread_stays_root() {
+        const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
+        let owner = |pair: &Pair| {
+            let mut uid = 0_u32;
+            // SAFETY: the kernel writes one uid to where it is told to.
+            let answer =
+                unsafe { libc::ioctl(pair.user.as_raw_fd(), NS_GET_OWNER_UID, ptr::from_mut(&mut uid)) };
+            assert_eq!(answer, 0, "{}", io::Error::last_os_error());
+            uid
+        };
+        let (one, other) = (owner(&make_pair().unwrap()), owner(&make_pair().unwrap()));
+        assert!(one >= OWNER_BASE && other >= OWNER_BASE, "{one} {other}");
+        assert_ne!(one, other);
+        assert_eq!(rustix::process::geteuid().as_raw(), 0);
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let set =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        assert_eq!(set("CapEff:"), set("CapPrm:"));
     }
 
     #[test]

@@ -40,7 +40,6 @@ type Reader = FrameReader<OwnedReadHalf>;
 type Writer = FrameWriter<OwnedWriteHalf>;
 
 impl Guest {
-    #[expect(clippy::too_many_lines, reason = "one arm per request, each a line or two")]
     async fn answer(self, stream: TcpStream) -> Option<()> {
         let (read, write) = stream.into_split();
         let (mut reader, mut writer) = (FrameReader::new(read), FrameWriter::new(write));
