@@ -305,7 +305,8 @@ async fn a_terminal_is_one_with_its_size_and_can_be_resized_and_typed_into() {
     connection.send(&Frame::End).await.unwrap();
     expect(&mut connection, "cat-has-42-ended").await;
     // Ctrl-C, by the terminal's own means.
-    connection.send(&type_in("sleep 1000; echo after-$?-end\n")).await.unwrap();
+    connection.send(&type_in("sh -c 'echo asleep-$((1+1)); exec sleep 1000'\n")).await.unwrap();
+    expect(&mut connection, "asleep-2").await;
     connection.send(&type_in("\x03")).await.unwrap();
     connection.send(&type_in("echo still-$((1+1))-here\n")).await.unwrap();
     expect(&mut connection, "still-2-here").await;

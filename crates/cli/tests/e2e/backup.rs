@@ -1,5 +1,6 @@
 //! Backups: everything out, everything back.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use crate::harness::Daemon;
@@ -19,6 +20,8 @@ fn a_backup_brings_sandboxes_back_on_another_host() {
     daemon.ok(&["env", "set", "alpha", "STAGE=test"]);
     let archive = tempfile::NamedTempFile::new().unwrap();
     daemon.ok(&["backup", "-o", archive.path().to_str().unwrap()]);
+    let mode = std::fs::metadata(archive.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "it is for its owner's eyes only");
     drop(daemon);
 
     let mut other = Daemon::prepare_empty("");

@@ -192,31 +192,6 @@ fn a_create_under_way_when_it_is_told_to_end_is_whole_or_not_there() {
 }
 
 #[test]
-fn a_backup_is_an_archive_of_a_sound_catalog() {
-    let daemon = Daemon::start();
-    daemon.create("alpha");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("backup.tar");
-    daemon.ok(&["backup", "-o", file.to_str().unwrap()]);
-    run(Command::new("tar").arg("-C").arg(folder.path()).arg("-xf").arg(&file));
-    let list = Command::new("tar").arg("-tf").arg(&file).output().unwrap();
-    assert!(String::from_utf8_lossy(&list.stdout).contains("catalog.db"), "{list:?}");
-    let catalog = find(folder.path(), "catalog.db").expect("it was unpacked");
-    let bytes = std::fs::read(catalog).unwrap();
-    assert!(bytes.starts_with(b"SQLite format 3\0"));
-    let listed = std::fs::metadata(&file).unwrap();
-    use std::os::unix::fs::PermissionsExt as _;
-    assert_eq!(listed.permissions().mode() & 0o077, 0, "for its owner's eyes only");
-}
-
-fn find(folder: &std::path::Path, name: &str) -> Option<std::path::PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().filter_map(Result::ok);
-    entries
-        .map(|entry| entry.path())
-        .find_map(|path| if path.is_dir() { find(&path, name) } else { path.ends_with(name).then_some(path) })
-}
-
-#[test]
 fn the_first_key_belongs_to_whoever_called_sudo_and_to_nobody_else() {
     use std::os::unix::fs::MetadataExt as _;
     let mut daemon = Daemon::prepare("");

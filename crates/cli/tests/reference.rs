@@ -1,0 +1,33 @@
+//! Keeps `docs/cli.md` what the program says of itself. `UPDATE=1` writes it anew.
+
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Wide enough for the longest option, narrow enough for a page.
+const WIDTH: usize = 100;
+
+fn page(command: &clap::Command, path: &str, text: &mut String) {
+    let mut shown = command.clone().term_width(WIDTH).bin_name(path);
+    writeln!(text, "\n## `{path}`\n\n```text\n{}\n```", shown.render_long_help().to_string().trim_end()).unwrap();
+    for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
+        page(child, &format!("{path} {}", child.get_name()), text);
+    }
+}
+
+#[test]
+fn the_reference_of_the_command_line_is_what_the_program_says() {
+    let mut text = String::from(
+        "# Command line\n\nThis page is generated from the code (`UPDATE=1 cargo test -p burrow-cli --test reference`).\n",
+    );
+    page(&burrow_cli::command(), "burrow", &mut text);
+    // Help pads its lines; files do not.
+    let text: String = text.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(committed == text, "`docs/cli.md` has drifted: run this test with UPDATE=1");
+}
