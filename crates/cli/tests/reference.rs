@@ -10,7 +10,8 @@ const WIDTH: usize = 100;
 
 fn page(command: &clap::Command, path: &str, text: &mut String) {
     let mut shown = command.clone().term_width(WIDTH).bin_name(path);
-    writeln!(text, "\n## `{path}`\n\n```text\n{}\n```", shown.render_long_help().to_string().trim_end()).unwrap();
+    writeln!(text, "\n## `{path}`\n\n```text\n{}\n```", shown.render_long_help().to_string().trim_end())
+        .unwrap();
     for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
         page(child, &format!("{path} {}", child.get_name()), text);
     }

@@ -69,6 +69,7 @@ fn up_starts_a_daemon_in_the_background_and_down_ends_it_while_sandboxes_go_on()
     let script = r#"
         set -e
         mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var/log
+        trap 'kill $(cat /run/burrow/daemon.pid 2>/dev/null) 2>/dev/null || true' EXIT
         "$BURROW" up --config "$CONFIG" 2>&1
         "$BURROW" up --config "$CONFIG" --no-image > /dev/null 2>&1
         "$BURROW" create --name alpha > /dev/null

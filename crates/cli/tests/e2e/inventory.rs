@@ -69,12 +69,22 @@ impl Inventory {
         }
     }
 
+    /// Asks again for a while: a process that was just killed holds its cgroup until it is gone, and one that was
+    /// forked meanwhile was not among those killed.
     pub(crate) fn remove_cgroups(&self) {
-        for folder in &self.cgroup_folders {
-            for id in &self.cgroups {
-                let _ = fs::remove_dir(folder.join(id));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            for folder in &self.cgroup_folders {
+                for id in &self.cgroups {
+                    let _ = fs::write(folder.join(id).join("cgroup.kill"), "1");
+                    let _ = fs::remove_dir(folder.join(id));
+                }
+                let _ = fs::remove_dir(folder);
             }
-            let _ = fs::remove_dir(folder);
+            if self.cgroup_folders.iter().all(|folder| !folder.exists()) || Instant::now() >= deadline {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

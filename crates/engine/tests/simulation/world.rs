@@ -216,12 +216,13 @@ async fn answer(stream: TcpStream) -> Option<()> {
     let Some(Frame::Control(hello)) = reader.next().await.ok()? else { return None };
     parse::<Hello>(&hello).ok()?;
     let Some(Frame::Control(request)) = reader.next().await.ok()? else { return None };
-    match parse::<Request>(&request).ok()? {
-        Request::Ping => {
-            let identity = Identity { generation: 1, version: "sim".to_owned(), uptime_ms: 1 };
-            writer.send_control(&Reply::Ok(identity)).await.ok()
-        }
-        Request::ExecList => writer.send_control(&Reply::Ok(Vec::<()>::new())).await.ok(),
-        _ => writer.send_control(&Reply::Ok(())).await.ok(),
+    let request = parse::<Request>(&request).ok()?;
+    if matches!(request, Request::Ping) {
+        let identity = Identity { generation: 1, version: "sim".to_owned(), uptime_ms: 1 };
+        writer.send_control(&Reply::Ok(identity)).await.ok()
+    } else if matches!(request, Request::ExecList) {
+        writer.send_control(&Reply::Ok(Vec::<()>::new())).await.ok()
+    } else {
+        writer.send_control(&Reply::Ok(())).await.ok()
     }
 }
