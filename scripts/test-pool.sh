@@ -30,7 +30,7 @@ mount_pool() {
     if [ ! -e "$file" ]; then
         say "test-pool: making a sparse btrfs pool of ${size_gib} GiB"
         truncate -s "${size_gib}G" "$file.new"
-        mkfs.btrfs -q "$file.new"
+        mkfs.btrfs -q "$file.new" >&2
         mv "$file.new" "$file"
     fi
     mount -o loop,noatime,discard=async "$file" "$pool"
@@ -98,6 +98,7 @@ CONFIG
     cp "$state/state/catalog.db" "$pool/template/catalog.db.new"
     mv "$pool/template/catalog.db.new" "$pool/template/catalog.db"
     umount -l "$state"/run/* 2>/dev/null || true
+    rmdir /sys/fs/cgroup{,/*}/"burrow-template-$$" 2>/dev/null || true
     rm -rf "$state"
 }
 

@@ -1,6 +1,7 @@
 //! The daemon of this host, as its configuration file describes it: for the commands that start, stop and examine it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use burrow_daemon::Config;
@@ -51,6 +52,17 @@ impl LocalDaemon {
 
     pub(crate) fn pid_file(&self) -> PathBuf {
         self.run_dir.join("daemon.pid")
+    }
+
+    /// Lets whoever called `sudo` use the daemon they set up. One that systemd started cannot know who that was.
+    pub(crate) fn give_key_to_caller(&self) {
+        let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+        let (Some(uid), Some(gid)) = (number("SUDO_UID"), number("SUDO_GID")) else { return };
+        let Ok(found) = std::fs::symlink_metadata(&self.admin_key_file) else { return };
+        // Somebody else's already: theirs it stays.
+        if found.is_file() && found.uid() == 0 {
+            let _ = std::os::unix::fs::lchown(&self.admin_key_file, Some(uid), Some(gid));
+        }
     }
 }
 

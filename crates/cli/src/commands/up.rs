@@ -52,6 +52,7 @@ pub(crate) async fn run(ctx: &Context, args: UpArgs) -> Result<(), Stop> {
         }
     };
     wait(&client, started).await?;
+    daemon.give_key_to_caller();
     // The first start wrote the key that this command did not find before.
     let client = daemon.context(ctx).client()?;
     if !args.no_image {
