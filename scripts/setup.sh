@@ -32,6 +32,8 @@ test_needs=(
     python3:python3
     /usr/lib/python3/dist-packages/ensurepip-or-venv:python3-venv
     shellcheck:shellcheck
+    openssl:openssl
+    pgrep:procps
 )
 bench_needs=(crun:crun)
 

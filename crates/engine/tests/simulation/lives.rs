@@ -13,6 +13,9 @@ const SEEDS: [u64; 4] = [1, 2, 3, 0xb077_0e5e];
 const STEPS: usize = 800;
 const SANDBOXES_MAX: usize = 6;
 
+/// Seeds of `make test-all`, which has the time.
+const MORE_SEEDS: u64 = 100;
+
 /// A small, fast generator, so that a seed means the same everywhere and for ever (xorshift64*).
 struct Random(u64);
 
@@ -113,5 +116,10 @@ async fn live(seed: u64, steps: usize) {
 async fn random_lives_always_match_the_model() {
     for seed in SEEDS {
         live(seed, STEPS).await;
+    }
+    if std::env::var_os("BURROW_TEST_ALL").is_some() {
+        for seed in 1000..1000 + MORE_SEEDS {
+            live(seed, STEPS).await;
+        }
     }
 }
