@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use burrow_catalog::{CatalogError, OperationRow, SandboxChange, SandboxRow};
+use burrow_catalog::{CatalogError, Idempotency, Inserted, OperationRow, SandboxChange, SandboxRow};
 use burrow_guest::protocol::Request as GuestRequest;
 use burrow_model::{Admission, OperationId, Request, SandboxId, State, StopReason, TenantId, admit};
 use burrow_network::Dial;
@@ -28,10 +28,10 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// First of all, for a row whose create operation is durable.
+    /// Always the first: nobody else can know of the sandbox before it has made the row.
     Create {
-        operation: OperationId,
-        reply: Reply<SandboxRow>,
+        idempotency: Option<Idempotency>,
+        reply: Reply<Creation>,
     },
     /// Answers when nothing asked before is under way any more.
     Settled {
@@ -65,6 +65,15 @@ pub(crate) enum Command {
         generation: u64,
     },
     Expire,
+}
+
+/// What a create came to.
+#[derive(Debug)]
+pub(crate) enum Creation {
+    Fresh(Box<SandboxRow>),
+    /// The same idempotency key made this one before.
+    Repeated(SandboxId),
+    NameTaken(SandboxId),
 }
 
 /// How others reach an actor.
@@ -166,7 +175,7 @@ impl Actor {
 
     async fn handle(&mut self, command: Command) -> Fate {
         match command {
-            Command::Create { operation, reply } => self.create(operation, reply).await,
+            Command::Create { idempotency, reply } => self.create(idempotency, reply).await,
             Command::Settled { reply } => self.answer(reply, Ok(())),
             Command::Use { reply } => {
                 let guest = self.guest().await;
@@ -203,14 +212,28 @@ impl Actor {
 
     // === Create, start ===
 
-    async fn create(&mut self, operation: OperationId, reply: Reply<SandboxRow>) -> Fate {
-        match self.try_create(&operation).await {
+    async fn create(&mut self, idempotency: Option<Idempotency>, reply: Reply<Creation>) -> Fate {
+        let operation = Operation::Create.row(&self.row.tenant, &self.row.id, self.row.created_ms);
+        let row = SandboxRow::clone(&self.row);
+        let catalog = &self.shared.seams.catalog;
+        let refused = match catalog.insert_sandbox_with_operation(row, operation.clone(), idempotency).await {
+            Ok(Inserted::New) => None,
+            Ok(Inserted::Existing(existing)) => Some(Ok(Creation::Repeated(existing))),
+            Err(CatalogError::NameTaken { existing }) => Some(Ok(Creation::NameTaken(existing))),
+            Err(error) => Some(Err(error.into())),
+        };
+        if let Some(answer) = refused {
+            let _ = reply.send(answer);
+            return Fate::Gone;
+        }
+        match self.try_create(&operation.id).await {
             Ok(()) => {
                 self.event("sandbox.created", serde_json::json!({ "image": self.row.spec.image }));
-                self.answer(reply, Ok(()))
+                let _ = reply.send(Ok(Creation::Fresh(Box::new(SandboxRow::clone(&self.row)))));
+                Fate::Stays
             }
             Err(error) => {
-                let fate = self.undo_create(&operation, &error).await;
+                let fate = self.undo_create(&operation.id, &error).await;
                 let _ = reply.send(Err(error));
                 fate
             }

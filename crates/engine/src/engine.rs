@@ -5,14 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use burrow_catalog::{Catalog, Inserted, Page, PageRequest, SandboxFilter, SandboxRow};
+use burrow_catalog::{Catalog, Page, PageRequest, SandboxFilter, SandboxRow};
 use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
 use burrow_model::{Image, Limits, SandboxId, SandboxSpec, State, TenantId};
 use burrow_runtime::{Capabilities, Incidents};
 use burrow_volumes::Space;
 
-use crate::actor::{Command, Reply};
-use crate::journal::Operation;
+use crate::actor::{Command, Creation, Reply};
 use crate::shared::Shared;
 use crate::{CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, recovery, upkeep};
 
@@ -94,34 +93,17 @@ impl Engine {
         image: &Image,
     ) -> Result<Created, EngineError> {
         let row = self.new_row(tenant, options, image);
-        let operation = Operation::Create.row(tenant, &row.id, row.created_ms);
-        // The actor is registered before the row exists, so that nobody who finds the row finds no actor.
-        let actor = self.shared.registry.add(&self.shared, row.clone());
-        let inserted = self
-            .shared
-            .seams
-            .catalog
-            .insert_sandbox_with_operation(row.clone(), operation.clone(), options.idempotency.clone())
-            .await;
-        match inserted {
-            Ok(Inserted::New) => {
-                let row = actor.ask(|reply| Command::Create { operation: operation.id, reply }).await?;
-                Ok(Created { row, fresh: true })
-            }
-            Ok(Inserted::Existing(existing)) => {
-                self.shared.registry.remove(&row.id);
+        let idempotency = options.idempotency.clone();
+        // The actor itself makes the row durable, as its first deed: whoever finds the row finds an actor at work on it.
+        let actor = self.shared.registry.add(&self.shared, row);
+        match actor.ask(|reply| Command::Create { idempotency, reply }).await? {
+            Creation::Fresh(row) => Ok(Created { row: *row, fresh: true }),
+            Creation::Repeated(existing) => {
                 // Its creator may still be at work: the actor answers after that.
                 let row = self.ask(tenant, &existing, |reply| Command::Settled { reply }).await?;
                 Ok(Created { row, fresh: false })
             }
-            Err(burrow_catalog::CatalogError::NameTaken { existing }) => {
-                self.shared.registry.remove(&row.id);
-                self.use_existing(tenant, options, &existing).await
-            }
-            Err(error) => {
-                self.shared.registry.remove(&row.id);
-                Err(error.into())
-            }
+            Creation::NameTaken(existing) => self.use_existing(tenant, options, &existing).await,
         }
     }
 
