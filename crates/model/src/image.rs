@@ -1,20 +1,67 @@
 //! An image: what a sandbox starts from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageId, Name};
+use crate::{ImageId, ImageName, ImageRef};
 
-/// An image that exists on this host.
+/// Label of sandboxes that the daemon makes for the steps of a build: they are listed only when asked for by it.
+pub const BUILD_LABEL: &str = "burrow.build";
+
+/// An image that exists on this host. Its files never change; its names may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub id: ImageId,
-    pub name: Name,
+    /// In order; none, when newer images took them over.
+    pub names: Vec<ImageName>,
     pub config: ImageConfig,
+    /// Where its files come from.
+    pub origin: ImageOrigin,
+    /// Volume of its topmost layer, when it is made of layers that are kept.
+    pub layer: Option<ImageId>,
+    /// Bytes of its files, those it shares with others included.
     pub size_bytes: u64,
     /// Milliseconds since the Unix epoch.
     pub created_ms: u64,
+}
+
+impl Image {
+    /// By its first name where it has one, else by id.
+    pub fn reference(&self) -> ImageRef {
+        self.names.first().map_or_else(|| ImageRef::Id(self.id.clone()), |name| ImageRef::Name(name.clone()))
+    }
+
+    /// What it is called in messages: its first name, else its id.
+    pub fn title(&self) -> &str {
+        self.names.first().map_or(self.id.as_str(), ImageName::as_str)
+    }
+}
+
+/// Where an image's files come from, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageOrigin {
+    /// `debian`, `pull`, `import`, `build` or `commit`; empty for images of the first version.
+    #[serde(default)]
+    pub kind: String,
+    /// A reference with its digest, a file's format, a base image, a sandbox.
+    #[serde(default)]
+    pub of: Option<String>,
+    /// What was done, oldest first.
+    #[serde(default)]
+    pub history: Vec<ImageStep>,
+}
+
+/// One step of an image's making.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageStep {
+    /// As the recipe or the registry's image tells it.
+    pub what: String,
+    /// Bytes of files it added.
+    pub size_bytes: u64,
+    /// Key of the layer it made; a step that only changed the configuration has none.
+    #[serde(default)]
+    pub layer: Option<String>,
 }
 
 /// What an image says about the processes run in it.
@@ -24,4 +71,41 @@ pub struct ImageConfig {
     /// Who an exec runs as when it does not say: a name or id known inside.
     pub user: Option<String>,
     pub workdir: Option<String>,
+    /// What `burrow run` puts in front of its command.
+    #[serde(default)]
+    pub entrypoint: Vec<String>,
+    /// What `burrow run` runs when it is given no command.
+    #[serde(default)]
+    pub cmd: Vec<String>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Like `8080/tcp`: told to people, never opened by itself.
+    #[serde(default)]
+    pub exposed_ports: BTreeSet<String>,
+}
+
+impl ImageConfig {
+    /// What `burrow run IMAGE args…` runs: a command follows the entrypoint and takes the place of `cmd`. Empty when
+    /// the image says nothing and nothing was given.
+    pub fn command(&self, given: &[String]) -> Vec<String> {
+        let rest = if given.is_empty() { &self.cmd } else { given };
+        self.entrypoint.iter().chain(rest).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_follows_the_entrypoint_and_replaces_the_default_arguments() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let both =
+            ImageConfig { entrypoint: words("/run"), cmd: words("serve --all"), ..ImageConfig::default() };
+        assert_eq!(both.command(&[]), words("/run serve --all"));
+        assert_eq!(both.command(&words("help")), words("/run help"));
+        let only = ImageConfig { cmd: words("bash"), ..ImageConfig::default() };
+        assert_eq!(only.command(&words("ls")), words("ls"));
+        assert_eq!(ImageConfig::default().command(&[]), Vec::<String>::new());
+    }
 }

@@ -4,16 +4,20 @@
 
 mod id;
 mod image;
+mod image_name;
 mod key;
 mod lifecycle;
 mod limits;
 mod name;
+pub mod network;
 mod spec;
 
 pub use id::{ExecId, IdError, ImageId, KeyId, OperationId, SandboxId, TenantId};
-pub use image::{Image, ImageConfig};
+pub use image::{BUILD_LABEL, Image, ImageConfig, ImageOrigin, ImageStep};
+pub use image_name::{ImageName, ImageNameError, ImageRef};
 pub use key::{Scope, ScopeSet};
 pub use lifecycle::{Admission, Refusal, Request, State, StopReason, admit};
 pub use limits::{Limits, LimitsError, MIB, parse_bytes};
 pub use name::{Label, LabelError, Name, NameError};
+pub use network::{EgressRule, HostName, HostPattern, IpRange, NetworkMode, NetworkPolicy};
 pub use spec::{EnvError, Lifetime, RestartPolicy, SandboxSpec, ServiceSpec, check_env_name};

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Limits, Name};
+use crate::{ImageRef, Limits, Name, NetworkPolicy};
 
 /// Everything the user decided about a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSpec {
-    pub image: Name,
+    /// As it was asked for; which image that was then, the sandbox's row says.
+    pub image: ImageRef,
     /// Which runtime driver: `container`, later `microvm`.
     pub driver: String,
     pub limits: Limits,
@@ -20,6 +21,9 @@ pub struct SandboxSpec {
     pub user: Option<String>,
     pub lifetime: Lifetime,
     pub services: BTreeMap<Name, ServiceSpec>,
+    /// What it may reach. Rows from before there was a network are closed.
+    #[serde(default = "NetworkPolicy::closed")]
+    pub network: NetworkPolicy,
 }
 
 /// How long a sandbox is kept.
