@@ -4,8 +4,9 @@
 //! [`Network`].
 
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use burrow_model::SandboxId;
 use futures_util::FutureExt;
@@ -13,7 +14,7 @@ use futures_util::future::join_all;
 use rustix::net::Shutdown;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{Attachment, Dial, Link, Network};
+use crate::{Attachment, Dial, Doors, Link, Network, NetworkError};
 
 /// The port the suite's guests listen on.
 const PORT: u16 = 4100;
@@ -21,12 +22,24 @@ const PORT: u16 = 4100;
 /// How many sandboxes connect at once; more than any pool in the tests holds, so that making on demand is met too.
 const CROWD: usize = 12;
 
+/// What arrives at a door arrives within microseconds; a suite that waits this long has lost it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// A driver, and what the suite needs to play a guest behind it.
 pub trait Fixture: Send + Sync {
     fn network(&self) -> &dyn Network;
 
     /// A listener on `port` of the sandbox's own address, as its guest would open one.
     fn listen(&self, id: &SandboxId, attachment: &Attachment, port: u16) -> io::Result<TcpListener>;
+
+    /// A connection out of the sandbox to somewhere else, as a program inside would open one.
+    fn leave(&self, id: &SandboxId, attachment: &Attachment) -> io::Result<std::net::TcpStream>;
+
+    /// The same, to the resolver.
+    fn leave_to_resolver(&self, id: &SandboxId, attachment: &Attachment) -> io::Result<std::net::TcpStream>;
+
+    /// A socket of a program inside, connected to the resolver.
+    fn ask_resolver(&self, id: &SandboxId, attachment: &Attachment) -> io::Result<UdpSocket>;
 
     /// The driver as the next daemon opens it, on the same host.
     fn reopen(&self) -> Box<dyn Fixture>;
@@ -45,6 +58,10 @@ pub async fn all(fixture: &dyn Fixture) {
     a_connect_dropped_midway_leaves_at_most_what_release_removes(fixture).await;
     a_crowd_connects_at_once_and_each_reaches_its_own_guest(fixture).await;
     shutting_down_keeps_sandboxes_and_still_connects(fixture).await;
+    whatever_leaves_a_sandbox_arrives_at_its_doors(fixture).await;
+    doors_opened_again_take_over_and_what_was_accepted_lives_on(fixture).await;
+    the_next_daemon_opens_the_doors_of_what_this_one_connected(fixture).await;
+    only_a_connected_sandbox_has_doors(fixture).await;
 }
 
 async fn a_connected_sandbox_is_in_the_inventory_and_a_released_one_is_not(fixture: &dyn Fixture) {
@@ -182,7 +199,129 @@ async fn shutting_down_keeps_sandboxes_and_still_connects(fixture: &dyn Fixture)
     release(network, &after).await;
 }
 
+async fn whatever_leaves_a_sandbox_arrives_at_its_doors(fixture: &dyn Fixture) {
+    let (one, other) = (Leaving::start(fixture).await, Leaving::start(fixture).await);
+    for _ in 0..3 {
+        one.arrives().await;
+        other.arrives().await;
+    }
+    one.end().await;
+    other.end().await;
+}
+
+async fn doors_opened_again_take_over_and_what_was_accepted_lives_on(fixture: &dyn Fixture) {
+    let mut leaving = Leaving::start(fixture).await;
+    let mut inside = fixture.leave(&leaving.id, &leaving.link.attachment).expect("a door is open");
+    let (mut outside, _from) = accept(&leaving.doors.tcp).await;
+    for _ in 0..3 {
+        // The earlier doors are still held, as by a process that hangs.
+        let _earlier = leaving.open_again().await;
+        leaving.arrives().await;
+    }
+    inside.write_all(b"x").expect("the connection is open");
+    assert_eq!(outside.read_u8().await.expect("the connection is open"), b'x');
+    leaving.end().await;
+}
+
+async fn the_next_daemon_opens_the_doors_of_what_this_one_connected(fixture: &dyn Fixture) {
+    let mut leaving = Leaving::start(fixture).await;
+    let next = fixture.reopen();
+    let doors = next.network().doors(&leaving.id).await.expect("its network is there");
+    let _earlier = std::mem::replace(&mut leaving.doors, LiveDoors::new(doors));
+    leaving.arrives().await;
+    leaving.end().await;
+    next.network().shutdown().await;
+}
+
+async fn only_a_connected_sandbox_has_doors(fixture: &dyn Fixture) {
+    let network = fixture.network();
+    let id = SandboxId::generate();
+    let refused = |outcome| matches!(outcome, Err(NetworkError::NotConnected { .. }));
+    assert!(refused(network.doors(&id).await));
+    connect(network, &id).await;
+    assert!(network.doors(&id).await.is_ok());
+    release(network, &id).await;
+    assert!(refused(network.doors(&id).await));
+}
+
 // === the pieces ===
+
+/// A connected sandbox with open doors.
+struct Leaving<'a> {
+    fixture: &'a dyn Fixture,
+    id: SandboxId,
+    link: Link,
+    doors: LiveDoors,
+}
+
+/// Doors as the process that serves them sees them.
+struct LiveDoors {
+    tcp: tokio::net::TcpListener,
+    dns_udp: tokio::net::UdpSocket,
+    dns_tcp: tokio::net::TcpListener,
+}
+
+impl LiveDoors {
+    /// Fails where the runtime would refuse a socket that blocks.
+    fn new(doors: Doors) -> Self {
+        let usable = "a door is a listening socket that does not block";
+        Self {
+            tcp: tokio::net::TcpListener::from_std(doors.tcp.into()).expect(usable),
+            dns_udp: tokio::net::UdpSocket::from_std(doors.dns_udp.into()).expect(usable),
+            dns_tcp: tokio::net::TcpListener::from_std(doors.dns_tcp.into()).expect(usable),
+        }
+    }
+}
+
+impl<'a> Leaving<'a> {
+    async fn start(fixture: &'a dyn Fixture) -> Self {
+        let id = SandboxId::generate();
+        let link = connect(fixture.network(), &id).await;
+        let doors = fixture.network().doors(&id).await.expect("a connected sandbox has doors");
+        Self { fixture, id, link, doors: LiveDoors::new(doors) }
+    }
+
+    /// Hands out the doors that were replaced.
+    async fn open_again(&mut self) -> LiveDoors {
+        let doors = self.fixture.network().doors(&self.id).await.expect("opening again works");
+        std::mem::replace(&mut self.doors, LiveDoors::new(doors))
+    }
+
+    /// Every way out ends at the door it is meant for, and answers go back.
+    async fn arrives(&self) {
+        let (id, attachment) = (&self.id, &self.link.attachment);
+        let mut stream = self.fixture.leave(id, attachment).expect("a door is open");
+        let (mut arrived, _) = accept(&self.doors.tcp).await;
+        arrived.write_all(id.as_str().as_bytes()).await.expect("it is open");
+        drop(arrived);
+        let mut greeting = String::new();
+        stream.read_to_string(&mut greeting).expect("the answer comes back");
+        assert_eq!(greeting, id.as_str());
+
+        let _stream = self.fixture.leave_to_resolver(id, attachment).expect("a door is open");
+        accept(&self.doors.dns_tcp).await;
+
+        let socket = self.fixture.ask_resolver(id, attachment).expect("a program may ask");
+        socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        socket.send(id.as_str().as_bytes()).expect("a program may ask");
+        let mut question = [0; 64];
+        let heard = tokio::time::timeout(PATIENCE, self.doors.dns_udp.recv_from(&mut question));
+        let (length, from) = heard.await.expect("the question arrives").expect("the door is open");
+        assert_eq!(&question[..length], id.as_str().as_bytes());
+        self.doors.dns_udp.send_to(b"answer", from).await.expect("whoever asks can be answered");
+        let length = socket.recv(&mut question).expect("from the address that was asked, or it is not heard");
+        assert_eq!(&question[..length], b"answer");
+    }
+
+    async fn end(self) {
+        release(self.fixture.network(), &self.id).await;
+    }
+}
+
+async fn accept(door: &tokio::net::TcpListener) -> (tokio::net::TcpStream, std::net::SocketAddr) {
+    let arrived = tokio::time::timeout(PATIENCE, door.accept()).await;
+    arrived.expect("the connection arrives").expect("the door is open")
+}
 
 async fn connect(network: &dyn Network, id: &SandboxId) -> Link {
     network.connect(id).await.expect("connecting works")

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use burrow_model::SandboxId;
 
-use crate::{Dial, Link, Network, NetworkError};
+use crate::{Dial, Doors, Link, Network, NetworkError};
 
 /// Whether the failing call does its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,10 @@ impl<N: Network> Network for Faulty<N> {
 
     async fn adopt(&self, id: &SandboxId) -> Result<Option<Arc<dyn Dial>>, NetworkError> {
         struck(self.strike(), self.inner.adopt(id)).await
+    }
+
+    async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError> {
+        struck(self.strike(), self.inner.doors(id)).await
     }
 
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {

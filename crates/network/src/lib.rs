@@ -3,12 +3,15 @@
 //! ```text
 //!   sandbox's net ns (in its user ns)          gateway net ns (host's user ns)
 //!   eth0 10.88.0.2/30, fd88::2/126  ◄──veth──►  gw0 10.88.0.1/30, fd88::1/126
-//!                                               forwards nothing, drops what nobody dialled
+//!                                                ├─ TCP, wherever to ──► egress door
+//!                                                ├─ DNS to the gateway ─► resolver's doors
+//!                                                └─ all else: dropped; nothing is ever forwarded
 //! ```
 //!
 //! Invariant 1, "no policy, no packet": a sandbox has no route to anything. Its interface ends in a gateway namespace
-//! of its own; the daemon reaches the guest by sockets made *in* that namespace. Every sandbox sees the same
-//! addresses, so a restored or forked machine keeps its own.
+//! of its own; the daemon reaches the guest by sockets made *in* that namespace, and what the guest sends ends at
+//! sockets made there, its doors. Whoever holds those decides; while nobody does, nothing gets anywhere. Every sandbox
+//! sees the same addresses, so a restored or forked machine keeps its own.
 //!
 //! What is absent: HTTP, names, policy, secrets.
 
@@ -27,7 +30,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use burrow_model::SandboxId;
 
-pub use address::{GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
+pub use address::{DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
 
 /// A driver that connects sandboxes.
 ///
@@ -41,6 +44,17 @@ pub trait Network: fmt::Debug + Send + Sync {
 
     /// Finds the network of a sandbox that was running before this daemon started; `None` when it is gone.
     async fn adopt(&self, id: &SandboxId) -> Result<Option<Arc<dyn Dial>>, NetworkError>;
+
+    /// Opens the doors of `id`: fresh sockets in its gateway namespace, on which everything arrives that it sends.
+    ///
+    /// Called when whoever serves them starts, so once per start of the sandbox and again whenever that process was
+    /// replaced. The newest doors win: those of an earlier call are dead from then on, whoever still holds them (a
+    /// process that hangs, a forgotten copy); waiting on them fails, and connections that were accepted through them
+    /// live on. A future dropped midway may have killed the old doors without handing out new ones: repeat it.
+    ///
+    /// Doors keep the gateway namespace alive until they are closed, also beyond `release`.
+    /// [`NetworkError::NotConnected`] for a sandbox that has no network.
+    async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError>;
 
     /// Removes all that `connect` made; handles given out for `id` stop dialling. Of an unknown sandbox: nothing to
     /// do.
@@ -70,6 +84,21 @@ pub enum Attachment {
     None,
 }
 
+/// The listening sockets of one sandbox's way out. They do not block and are closed on `exec`.
+///
+/// Nothing a sandbox sends reaches anything else, so with nobody accepting here it has no network at all. Addresses
+/// of v4 peers may be written as v6 (`::ffff:10.88.0.2`): use [`std::net::IpAddr::to_canonical`].
+#[derive(Debug)]
+pub struct Doors {
+    /// Accepts every TCP connection, wherever to. A stream's `local_addr` is where the program wanted to go: it is
+    /// the sandbox's word, to be judged and never to be dialled.
+    pub tcp: OwnedFd,
+    /// Receives the questions sent to the gateway's own address, port 53.
+    pub dns_udp: OwnedFd,
+    /// Accepts the connections to the gateway's own address, port 53.
+    pub dns_tcp: OwnedFd,
+}
+
 /// Reaches into a sandbox from its gateway namespace.
 #[async_trait]
 pub trait Dial: fmt::Debug + Send + Sync {
@@ -83,6 +112,8 @@ pub enum NetworkError {
     Step { step: &'static str, id: String, source: io::Error },
     #[error("could not {step} `{}`", .run_dir.display())]
     RunDir { step: &'static str, run_dir: PathBuf, source: io::Error },
+    #[error("sandbox `{id}` has no network")]
+    NotConnected { id: String },
     #[error("the network driver was told to fail")]
     Injected,
 }
@@ -94,6 +125,7 @@ impl NetworkError {
             Self::Step { step, source, .. } | Self::RunDir { step, source, .. } => {
                 linux::remedy(step, source)
             }
+            Self::NotConnected { .. } => Some("start the sandbox first"),
             Self::Injected => None,
         }
     }

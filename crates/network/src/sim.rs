@@ -3,17 +3,20 @@
 //! A sandbox's guest is whatever test code listens on a loopback port and was announced with [`SimNetwork::serve`].
 //! Clones share one state, as two daemons one after the other share a host: a test "restarts the daemon" by carrying
 //! on with a clone.
+//!
+//! A sandbox's doors are loopback listeners. What a program inside would do, a test does: it connects to the address
+//! that [`SimNetwork::door_addresses`] tells. Where it "wanted to go" is then that address itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use burrow_model::SandboxId;
 use tokio::net::TcpStream;
 
-use crate::{Attachment, Dial, Link, Network, NetworkError};
+use crate::{Attachment, Dial, Doors, Link, Network, NetworkError};
 
 /// The simulated host's networks.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +32,18 @@ struct State {
     guests: BTreeMap<SandboxId, SocketAddr>,
     default_guest: Option<SocketAddr>,
     unreachable: BTreeSet<SandboxId>,
+    /// What listens on single ports of every sandbox; `None` where nothing does.
+    ports: BTreeMap<u16, Option<SocketAddr>>,
+    /// The newest doors of each connected sandbox.
+    doors: BTreeMap<SandboxId, DoorAddresses>,
+}
+
+/// Where the doors of a simulated sandbox listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoorAddresses {
+    pub tcp: SocketAddr,
+    pub dns_udp: SocketAddr,
+    pub dns_tcp: SocketAddr,
 }
 
 impl SimNetwork {
@@ -46,6 +61,11 @@ impl SimNetwork {
         self.state().default_guest = Some(guest);
     }
 
+    /// Lets dials to this port of whichever sandbox arrive at `server`, or be refused.
+    pub fn serve_port(&self, port: u16, server: Option<SocketAddr>) {
+        self.state().ports.insert(port, server);
+    }
+
     /// Makes dials to `id` fail, or work again.
     pub fn set_reachable(&self, id: &SandboxId, reachable: bool) {
         let mut state = self.state();
@@ -59,6 +79,11 @@ impl SimNetwork {
     /// The sandboxes that are connected, in order.
     pub fn live(&self) -> Vec<SandboxId> {
         self.state().connected.keys().cloned().collect()
+    }
+
+    /// Where the newest doors of `id` listen; `None` when it has none.
+    pub fn door_addresses(&self, id: &SandboxId) -> Option<DoorAddresses> {
+        self.state().doors.get(id).copied()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,6 +103,7 @@ impl Network for SimNetwork {
             state.connections += 1;
             let connection = state.connections;
             state.connected.insert(id.clone(), connection);
+            state.doors.remove(id);
             connection
         };
         Ok(Link { attachment: Attachment::None, dial: self.dial_for(id, connection) })
@@ -88,8 +114,21 @@ impl Network for SimNetwork {
         Ok(connection.map(|connection| self.dial_for(id, connection)))
     }
 
+    async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError> {
+        let failed = |source| NetworkError::Step { step: "open the doors", id: id.to_string(), source };
+        let (doors, addresses) = open_doors().map_err(failed)?;
+        let mut state = self.state();
+        if !state.connected.contains_key(id) {
+            return Err(NetworkError::NotConnected { id: id.to_string() });
+        }
+        state.doors.insert(id.clone(), addresses);
+        Ok(doors)
+    }
+
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {
-        self.state().connected.remove(id);
+        let mut state = self.state();
+        state.connected.remove(id);
+        state.doors.remove(id);
         Ok(())
     }
 
@@ -98,6 +137,20 @@ impl Network for SimNetwork {
     }
 
     async fn shutdown(&self) {}
+}
+
+fn open_doors() -> io::Result<(Doors, DoorAddresses)> {
+    let any = (Ipv4Addr::LOCALHOST, 0);
+    let (tcp, dns_tcp, dns_udp) = (TcpListener::bind(any)?, TcpListener::bind(any)?, UdpSocket::bind(any)?);
+    tcp.set_nonblocking(true)?;
+    dns_tcp.set_nonblocking(true)?;
+    dns_udp.set_nonblocking(true)?;
+    let addresses = DoorAddresses {
+        tcp: tcp.local_addr()?,
+        dns_udp: dns_udp.local_addr()?,
+        dns_tcp: dns_tcp.local_addr()?,
+    };
+    Ok((Doors { tcp: tcp.into(), dns_udp: dns_udp.into(), dns_tcp: dns_tcp.into() }, addresses))
 }
 
 #[derive(Debug)]
@@ -109,7 +162,7 @@ struct SimDial {
 
 #[async_trait]
 impl Dial for SimDial {
-    async fn dial(&self, _port: u16) -> io::Result<TcpStream> {
+    async fn dial(&self, port: u16) -> io::Result<TcpStream> {
         let guest = {
             let state = self.network.state();
             if state.connected.get(&self.id) != Some(&self.connection) {
@@ -121,7 +174,8 @@ impl Dial for SimDial {
             if state.unreachable.contains(&self.id) {
                 return Err(io::ErrorKind::HostUnreachable.into());
             }
-            state.guests.get(&self.id).copied().or(state.default_guest)
+            let guest = state.guests.get(&self.id).copied().or(state.default_guest);
+            state.ports.get(&port).copied().unwrap_or(guest)
         };
         // A sandbox nobody announced is a machine without a listener.
         let stream = TcpStream::connect(guest.ok_or(io::ErrorKind::ConnectionRefused)?).await?;

@@ -4,8 +4,8 @@
 mod support;
 
 use std::io;
-use std::net::TcpListener;
-use std::os::fd::AsFd;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +13,10 @@ use burrow_model::SandboxId;
 use burrow_network::conformance::{self, Fixture};
 use burrow_network::linux::{LinuxNetwork, Options};
 use burrow_network::sim::SimNetwork;
-use burrow_network::{Attachment, Network, SANDBOX_V4};
+use burrow_network::{Attachment, DNS_PORT, GATEWAY_V4, Network, SANDBOX_V4};
+
+/// Somewhere else, from a range reserved for documentation.
+const ELSEWHERE: &str = "192.0.2.1:443";
 
 struct Sim(SimNetwork);
 
@@ -28,8 +31,29 @@ impl Fixture for Sim {
         Ok(listener)
     }
 
+    fn leave(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<TcpStream> {
+        TcpStream::connect(self.0.door_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.tcp)
+    }
+
+    fn leave_to_resolver(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<TcpStream> {
+        TcpStream::connect(self.0.door_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.dns_tcp)
+    }
+
+    fn ask_resolver(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<UdpSocket> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.connect(self.0.door_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.dns_udp)?;
+        Ok(socket)
+    }
+
     fn reopen(&self) -> Box<dyn Fixture> {
         Box::new(Self(self.0.clone()))
+    }
+}
+
+fn net_of(attachment: &Attachment) -> BorrowedFd<'_> {
+    match attachment {
+        Attachment::Namespaces { net, user: _ } => net.as_fd(),
+        Attachment::None => panic!("the real driver hands out namespaces"),
     }
 }
 
@@ -52,12 +76,21 @@ impl Fixture for Linux {
     }
 
     fn listen(&self, _id: &SandboxId, attachment: &Attachment, port: u16) -> io::Result<TcpListener> {
-        match attachment {
-            Attachment::Namespaces { net, user: _ } => {
-                support::inside(net.as_fd(), || TcpListener::bind((SANDBOX_V4, port)))
-            }
-            Attachment::None => panic!("the real driver hands out namespaces"),
-        }
+        support::inside(net_of(attachment), || TcpListener::bind((SANDBOX_V4, port)))
+    }
+
+    fn leave(&self, _id: &SandboxId, attachment: &Attachment) -> io::Result<TcpStream> {
+        support::inside(net_of(attachment), || TcpStream::connect(ELSEWHERE))
+    }
+
+    fn leave_to_resolver(&self, _id: &SandboxId, attachment: &Attachment) -> io::Result<TcpStream> {
+        support::inside(net_of(attachment), || TcpStream::connect((GATEWAY_V4, DNS_PORT)))
+    }
+
+    fn ask_resolver(&self, _id: &SandboxId, attachment: &Attachment) -> io::Result<UdpSocket> {
+        let socket = support::inside(net_of(attachment), || UdpSocket::bind((SANDBOX_V4, 0)))?;
+        socket.connect((GATEWAY_V4, DNS_PORT))?;
+        Ok(socket)
     }
 
     fn reopen(&self) -> Box<dyn Fixture> {

@@ -1,8 +1,10 @@
 //! One thread that makes sockets inside gateway namespaces, for everybody.
 //!
 //! A socket belongs to the namespace it was made in, wherever it is used from. So the thread steps in, makes the
-//! socket, and steps out (some microseconds); connecting and talking is the async runtime's business.
+//! socket, and steps out (some microseconds); connecting and talking is the async runtime's business. The doors of a
+//! sandbox are made by the same thread.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,10 +36,13 @@ pub(super) struct Dialler {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
-struct Request {
-    gateway: Arc<OwnedFd>,
-    reply: oneshot::Sender<io::Result<OwnedFd>>,
+/// What to do, on the thread that may travel. It answers whoever asked by itself.
+struct Request(Box<dyn FnOnce(&Traveller) + Send>);
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").finish_non_exhaustive()
+    }
 }
 
 impl Dialler {
@@ -49,10 +54,28 @@ impl Dialler {
 
     /// A TCP socket, not blocking, that lives in `gateway`.
     async fn socket(&self, gateway: Arc<OwnedFd>) -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let make =
+            move || Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?);
+        self.within(gateway, make).await
+    }
+
+    /// Runs `act` inside `gateway`. It holds up everybody else's dials, so it may take microseconds only.
+    pub(super) async fn within<T: Send + 'static>(
+        &self,
+        gateway: Arc<OwnedFd>,
+        act: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
         let gone = || io::Error::other("the dialler's thread has ended");
         let (reply, answer) = oneshot::channel();
+        let work = move |traveller: &Traveller| {
+            if !reply.is_closed() {
+                // The caller may give up meanwhile; what was made is closed with the answer it did not take.
+                let _ = reply.send(traveller.visit(gateway.as_fd(), act));
+            }
+        };
         let requests = self.requests.as_ref().ok_or_else(gone)?;
-        requests.send(Request { gateway, reply }).await.map_err(|_| gone())?;
+        requests.send(Request(Box::new(work))).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -76,16 +99,8 @@ fn serve(mut queue: mpsc::Receiver<Request>) {
             return;
         }
     };
-    while let Some(Request { gateway, reply }) = queue.blocking_recv() {
-        if reply.is_closed() {
-            continue;
-        }
-        let socket = traveller.visit(gateway.as_fd(), || {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?)
-        });
-        // The caller may have given up meanwhile; the socket is closed with the answer it did not take.
-        let _ = reply.send(socket);
+    while let Some(Request(work)) = queue.blocking_recv() {
+        work(&traveller);
     }
 }
 
@@ -105,7 +120,7 @@ impl Gateway {
         self.namespace.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    fn namespace(&self) -> io::Result<Arc<OwnedFd>> {
+    pub(super) fn namespace(&self) -> io::Result<Arc<OwnedFd>> {
         let namespace = self.namespace.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let released = || io::Error::new(io::ErrorKind::NotConnected, "the sandbox's network was released");
         namespace.ok_or_else(released)
@@ -125,8 +140,7 @@ impl GatewayDial {
         let socket = TcpSocket::from_std_stream(socket.into());
         // Requests to a guest are small and waited for: holding one back to fill a packet only adds delay.
         socket.set_nodelay(true)?;
-        // A stream may be silent for days. Without a sign of life now and then, the packet filter would forget the
-        // connection, and then take the guest's next word for one that nobody asked for.
+        // A stream may be silent for days. A sign of life now and then tells whether the guest is still there.
         socket.set_keepalive(true)?;
         socket.connect(SocketAddr::from((SANDBOX_V4, port))).await
     }

@@ -1,7 +1,7 @@
 //! The few expressions our packet filter rules are made of, as nf_tables wants them.
 //!
 //! A rule is a small program over one register: load something into it, compare it, go on if it matched, and end in a
-//! verdict.
+//! verdict. A rule whose program stops before its verdict has no effect: the next one has its say.
 
 use super::netlink::Attributes;
 
@@ -9,10 +9,18 @@ use super::netlink::Attributes;
 pub(super) const NFPROTO_IPV4: u8 = 2;
 pub(super) const NFPROTO_IPV6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
+const IPPROTO_UDP: u8 = 17;
 const IPPROTO_ICMPV6: u8 = 58;
 /// Neighbour solicitation and advertisement; router and redirect messages lie beside them and are not let in.
 const ND_NEIGHBOUR_SOLICIT: u8 = 135;
 const ND_NEIGHBOUR_ADVERT: u8 = 136;
+/// Where TCP and UDP both have their destination port.
+const DESTINATION_PORT: (u32, u32) = (2, 2);
+/// Where TCP has its flags.
+const TCP_FLAGS: (u32, u32) = (13, 1);
+const TCP_SYN: u8 = 0x02;
+const TCP_ACK: u8 = 0x10;
+const ARPHRD_ETHER: u16 = 1;
 const IFNAMSIZ: usize = 16;
 const LOOPBACK_INDEX: u32 = 1;
 
@@ -25,24 +33,42 @@ const NFTA_DATA_VERDICT: u16 = 2;
 const NFTA_VERDICT_CODE: u16 = 1;
 const NFT_REG_VERDICT: u32 = 0;
 const NFT_REG_1: u32 = 1;
+const NFT_META_MARK: u32 = 3;
 const NFT_META_IIF: u32 = 4;
 const NFT_META_IIFNAME: u32 = 6;
+const NFT_META_IIFTYPE: u32 = 8;
 const NFT_META_NFPROTO: u32 = 15;
 const NFT_META_L4PROTO: u32 = 16;
-const NFT_CT_STATE: u32 = 0;
-const NFT_CT_DIRECTION: u32 = 1;
+const NFT_SOCKET_TRANSPARENT: u32 = 0;
+const NFT_LIMIT_PACKETS: u32 = 0;
+/// The limit matches what is *over* it.
+const NFT_LIMIT_INVERTED: u32 = 1;
 const NFT_CMP_EQ: u32 = 0;
 const NFT_CMP_NEQ: u32 = 1;
 const NFT_CMP_LTE: u32 = 3;
 const NFT_CMP_GTE: u32 = 5;
+const NFT_PAYLOAD_LINK_HEADER: u32 = 0;
 const NFT_PAYLOAD_NETWORK_HEADER: u32 = 1;
 const NFT_PAYLOAD_TRANSPORT_HEADER: u32 = 2;
-const CT_STATE_ESTABLISHED: u32 = 2;
-const CT_DIRECTION_REPLY: u8 = 1;
 
-/// Where in a packet's network header a field lies.
+/// A protocol with ports.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Transport {
+    Tcp,
+    Udp,
+}
+
+/// Packets let through per second, and how many at once after a quiet time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    pub(super) per_second: u64,
+    pub(super) burst: u32,
+}
+
+/// A field of a packet's link or network header.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Header {
+    EthernetSource,
     Ipv4Source,
     Ipv4Destination,
     Ipv6Source,
@@ -50,13 +76,14 @@ pub(super) enum Header {
 }
 
 impl Header {
-    /// Offset and length.
-    fn place(self) -> (u32, u32) {
+    /// Which header it is in, offset and length.
+    fn place(self) -> (u32, u32, u32) {
         match self {
-            Self::Ipv4Source => (12, 4),
-            Self::Ipv4Destination => (16, 4),
-            Self::Ipv6Source => (8, 16),
-            Self::Ipv6Destination => (24, 16),
+            Self::EthernetSource => (NFT_PAYLOAD_LINK_HEADER, 6, 6),
+            Self::Ipv4Source => (NFT_PAYLOAD_NETWORK_HEADER, 12, 4),
+            Self::Ipv4Destination => (NFT_PAYLOAD_NETWORK_HEADER, 16, 4),
+            Self::Ipv6Source => (NFT_PAYLOAD_NETWORK_HEADER, 8, 16),
+            Self::Ipv6Destination => (NFT_PAYLOAD_NETWORK_HEADER, 24, 16),
         }
     }
 }
@@ -82,35 +109,81 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         self.load_meta(NFT_META_IIFNAME).compare(NFT_CMP_NEQ, &padded)
     }
 
+    pub(super) fn comes_by_ethernet(self) -> Self {
+        self.load_meta(NFT_META_IIFTYPE).compare(NFT_CMP_EQ, &ARPHRD_ETHER.to_ne_bytes())
+    }
+
     pub(super) fn of_family(self, family: u8) -> Self {
         self.load_meta(NFT_META_NFPROTO).compare(NFT_CMP_EQ, &[family])
     }
 
     pub(super) fn field_is(self, field: Header, value: &[u8]) -> Self {
-        let (offset, length) = field.place();
-        self.load_payload(NFT_PAYLOAD_NETWORK_HEADER, offset, length).compare(NFT_CMP_EQ, value)
+        let (base, offset, length) = field.place();
+        self.load_payload(base, offset, length).compare(NFT_CMP_EQ, value)
     }
 
-    /// The source is within fe80::/10.
-    pub(super) fn comes_from_link_local(self) -> Self {
-        let (offset, length) = Header::Ipv6Source.place();
-        let ten_bits = |high: u8, low: u8| {
-            std::array::from_fn::<u8, 16, _>(|i| [high, low].get(i).copied().unwrap_or(0))
+    pub(super) fn field_is_not(self, field: Header, value: &[u8]) -> Self {
+        let (base, offset, length) = field.place();
+        self.load_payload(base, offset, length).compare(NFT_CMP_NEQ, value)
+    }
+
+    pub(super) fn speaks(self, transport: Transport) -> Self {
+        let number = match transport {
+            Transport::Tcp => IPPROTO_TCP,
+            Transport::Udp => IPPROTO_UDP,
         };
-        self.load_payload(NFT_PAYLOAD_NETWORK_HEADER, offset, length)
-            .mask(&ten_bits(0xff, 0xc0))
-            .compare(NFT_CMP_EQ, &ten_bits(0xfe, 0x80))
+        self.load_meta(NFT_META_L4PROTO).compare(NFT_CMP_EQ, &[number])
     }
 
-    /// A TCP packet that goes back along a connection which was opened from this side.
-    pub(super) fn answers_a_tcp_dial(self) -> Self {
-        self.load_meta(NFT_META_L4PROTO)
-            .compare(NFT_CMP_EQ, &[IPPROTO_TCP])
-            .load_ct(NFT_CT_DIRECTION)
-            .compare(NFT_CMP_EQ, &[CT_DIRECTION_REPLY])
-            .load_ct(NFT_CT_STATE)
-            .mask(&CT_STATE_ESTABLISHED.to_ne_bytes())
-            .compare(NFT_CMP_NEQ, &[0; 4])
+    /// Only after [`Rule::speaks`].
+    pub(super) fn goes_to_port(self, port: u16) -> Self {
+        let (offset, length) = DESTINATION_PORT;
+        self.load_payload(NFT_PAYLOAD_TRANSPORT_HEADER, offset, length)
+            .compare(NFT_CMP_EQ, &port.to_be_bytes())
+    }
+
+    /// A TCP packet that opens a connection. Only after [`Rule::speaks`].
+    pub(super) fn opens(self) -> Self {
+        self.load_opening().compare(NFT_CMP_EQ, &[TCP_SYN])
+    }
+
+    /// A TCP packet that does not open a connection, and for which there is a socket here that is none of the egress
+    /// door's. Only after [`Rule::speaks`].
+    pub(super) fn continues_what_an_own_socket_began(self) -> Self {
+        self.load_opening()
+            .compare(NFT_CMP_NEQ, &[TCP_SYN])
+            .expression("socket", |data| {
+                data.put_be32(1, NFT_SOCKET_TRANSPARENT);
+                data.put_be32(2, NFT_REG_1);
+            })
+            .compare(NFT_CMP_EQ, &[0])
+    }
+
+    /// One more than `rate` allows.
+    pub(super) fn exceeds(self, rate: Rate) -> Self {
+        self.expression("limit", |data| {
+            data.put(1, &rate.per_second.to_be_bytes());
+            data.put(2, &1_u64.to_be_bytes());
+            data.put_be32(3, rate.burst);
+            data.put_be32(4, NFT_LIMIT_PACKETS);
+            data.put_be32(5, NFT_LIMIT_INVERTED);
+        })
+    }
+
+    /// Gives the packet to the connection it belongs to, or else to whoever listens on `port`, and marks it for
+    /// routing. Where nobody does, the rule ends here without effect. Only after [`Rule::of_family`] and
+    /// [`Rule::speaks`].
+    pub(super) fn hand_over(self, family: u8, port: u16, mark: u32) -> Self {
+        self.set_register(&port.to_be_bytes())
+            .expression("tproxy", |data| {
+                data.put_be32(1, family.into());
+                data.put_be32(3, NFT_REG_1);
+            })
+            .set_register(&mark.to_ne_bytes())
+            .expression("meta", |data| {
+                data.put_be32(2, NFT_META_MARK);
+                data.put_be32(3, NFT_REG_1);
+            })
     }
 
     pub(super) fn says_neighbour_discovery(self) -> Self {
@@ -137,11 +210,17 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         })
     }
 
-    fn load_ct(self, key: u32) -> Self {
-        self.expression("ct", |data| {
+    fn set_register(self, value: &[u8]) -> Self {
+        self.expression("immediate", |data| {
             data.put_be32(1, NFT_REG_1);
-            data.put_be32(2, key);
+            data.nest(2, |data| data.put(NFTA_DATA_VALUE, value));
         })
+    }
+
+    /// Which of the flags are set that tell the first packet of a connection.
+    fn load_opening(self) -> Self {
+        let (offset, length) = TCP_FLAGS;
+        self.load_payload(NFT_PAYLOAD_TRANSPORT_HEADER, offset, length).mask(&[TCP_SYN | TCP_ACK])
     }
 
     fn load_payload(self, base: u32, offset: u32, length: u32) -> Self {

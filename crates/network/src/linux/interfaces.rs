@@ -1,13 +1,20 @@
 //! The messages that give two namespaces their interfaces, addresses, neighbours and routes.
 //!
+//! ```text
+//! sandbox   everything leaves by eth0, for the gateway
+//! gateway   what the rules handed over (marked) is local, whatever its destination; for the rest, there is only gw0
+//! ```
+//!
 //! Both ends get fixed hardware addresses and permanent entries for each other, so nothing is ever asked on the wire
 //! before the first packet, and a machine that was restored meets the neighbour it remembers. Neither end makes
 //! link-local addresses: those would only cost timers and chatter.
 
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
-use super::netlink::{Batch, CREATE};
+use super::netlink::{Batch, CREATE, SlotError, Socket, find_attribute};
 use crate::address::{GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
 
 /// The gateway's end of the pair; the rules name it.
@@ -16,7 +23,16 @@ const SANDBOX_INTERFACE: &str = "eth0";
 
 /// Locally administered addresses, the same for every sandbox, since every pair has its own pair of namespaces.
 const GATEWAY_HARDWARE: [u8; 6] = [0x02, 0x88, 0, 0, 0, 1];
-const SANDBOX_HARDWARE: [u8; 6] = [0x02, 0x88, 0, 0, 0, 2];
+pub(super) const SANDBOX_HARDWARE: [u8; 6] = [0x02, 0x88, 0, 0, 0, 2];
+
+/// The mark of a packet that the rules handed over to a door, and the routing table in which every address is this
+/// machine's own. Both are the gateway namespace's business alone, so any numbers do.
+pub(super) const HANDED_OVER: u32 = 1;
+const EVERYTHING_IS_LOCAL: u8 = 100;
+
+/// Neither answer ARP nor learn from it, unless both of its addresses are of the subnet. The neighbour table has one
+/// limit for the whole host, and a sandbox that could have its gateway learn thousands of neighbours would use it up.
+const ARP_IGNORE_STRANGERS: u32 = 2;
 
 /// The loopback interface is always the first.
 const LOOPBACK: u32 = 1;
@@ -28,21 +44,33 @@ const PAIR: u32 = 100;
 const PREFIX_V4: u8 = 30;
 const PREFIX_V6: u8 = 126;
 
+/// How long to wait for the carrier, all in all two seconds: a host so loaded that it needs that is no place for one
+/// more sandbox.
+const CARRIER_QUESTIONS_MAX: usize = 10_000;
+const CARRIER_PAUSE: Duration = Duration::from_micros(200);
+
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-// From <linux/rtnetlink.h>, <linux/if_link.h>, <linux/if_addr.h>, <linux/neighbour.h> and <linux/veth.h>.
+// From <linux/rtnetlink.h>, <linux/if_link.h>, <linux/if_addr.h>, <linux/neighbour.h>, <linux/fib_rules.h>,
+// <linux/ip.h> and <linux/veth.h>.
 const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_NEWNEIGH: u16 = 28;
+const RTM_NEWRULE: u16 = 32;
 const IFF_UP: u32 = 1;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_OPERSTATE: u16 = 16;
+const IF_OPER_UP: u8 = 6;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_AF_SPEC: u16 = 26;
+const IFLA_INET_CONF: u16 = 1;
+const IPV4_DEVCONF_ARP_IGNORE: u16 = 19;
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 const IFLA_NET_NS_FD: u16 = 28;
@@ -57,7 +85,13 @@ const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_STATIC: u8 = 4;
+const RT_SCOPE_UNIVERSE: u8 = 0;
+const RT_SCOPE_HOST: u8 = 254;
 const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
+const FR_ACT_TO_TBL: u8 = 1;
+const FRA_IIFNAME: u16 = 3;
+const FRA_FWMARK: u16 = 10;
 
 /// Whether this kernel speaks IPv6 at all: it can be switched off at boot, and sandboxes then have IPv4 only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +114,12 @@ impl Families {
 pub(super) fn gateway(families: Families, sandbox: BorrowedFd<'_>) -> Batch {
     let mut batch = Batch::default();
     make_pair(&mut batch, sandbox);
+    ignore_strangers(&mut batch);
     bring_up(&mut batch, families);
     for (own, other) in ends().filter(|(own, _)| families.keep(*own)) {
         add_address(&mut batch, own);
         add_neighbour(&mut batch, other, SANDBOX_HARDWARE);
+        take_in_what_was_handed_over(&mut batch, family_of(own));
     }
     batch
 }
@@ -98,6 +134,23 @@ pub(super) fn sandbox(families: Families) -> Batch {
         add_default_route(&mut batch, gateway);
     }
     batch
+}
+
+/// Returns once the gateway's end can send, `links` being a socket of its namespace and both ends being up.
+///
+/// The end that came up first gets its carrier with the second one, and the kernel notices some time later, in the
+/// background; until then whatever is sent is lost, and TCP tries again after a whole second. Asking for the interface
+/// makes newer kernels notice, so one question is mostly enough.
+pub(super) fn wait_for_carrier(links: &Socket) -> Result<(), SlotError> {
+    const STEP: &str = "wait for the gateway's interface";
+    for _ in 0..CARRIER_QUESTIONS_MAX {
+        let answer = links.ask(STEP, RTM_GETLINK, &link_header(PAIR, 0))?;
+        if find_attribute(&answer, link_header(0, 0).len(), IFLA_OPERSTATE) == Some(&[IF_OPER_UP]) {
+            return Ok(());
+        }
+        std::thread::sleep(CARRIER_PAUSE);
+    }
+    Err(SlotError { step: STEP, source: io::ErrorKind::TimedOut.into() })
 }
 
 /// The gateway's and the sandbox's address, per family.
@@ -117,6 +170,18 @@ fn make_pair(batch: &mut Batch, sandbox: BorrowedFd<'_>) {
                     peer.put_text(IFLA_IFNAME, SANDBOX_INTERFACE);
                     peer.put(IFLA_ADDRESS, &SANDBOX_HARDWARE);
                     peer.put(IFLA_NET_NS_FD, &sandbox.as_raw_fd().to_ne_bytes());
+                });
+            });
+        });
+    });
+}
+
+fn ignore_strangers(batch: &mut Batch) {
+    batch.add("limit whom ARP is learnt from", RTM_NEWLINK, 0, &link_header(PAIR, 0), |link| {
+        link.nest(IFLA_AF_SPEC, |spec| {
+            spec.nest(AF_INET.into(), |inet| {
+                inet.nest(IFLA_INET_CONF, |conf| {
+                    conf.put(IPV4_DEVCONF_ARP_IGNORE, &ARP_IGNORE_STRANGERS.to_ne_bytes());
                 });
             });
         });
@@ -162,12 +227,34 @@ fn add_neighbour(batch: &mut Batch, address: IpAddr, hardware: [u8; 6]) {
 }
 
 fn add_default_route(batch: &mut Batch, gateway: IpAddr) {
-    let mut header = vec![family_of(gateway), 0, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST];
-    header.extend([0; 4]);
+    let header = route_header(family_of(gateway), RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RTN_UNICAST);
     batch.add("add a default route", RTM_NEWROUTE, CREATE, &header, |attributes| {
         attributes.put(RTA_GATEWAY, &octets(gateway));
         attributes.put(RTA_OIF, &PAIR.to_ne_bytes());
     });
+}
+
+/// Delivers marked packets here, though their destination is elsewhere. The loopback interface must be up.
+fn take_in_what_was_handed_over(batch: &mut Batch, family: u8) {
+    let header = route_header(family, EVERYTHING_IS_LOCAL, RT_SCOPE_HOST, RTN_LOCAL);
+    batch.add("make every address local", RTM_NEWROUTE, CREATE, &header, |attributes| {
+        attributes.put(RTA_OIF, &LOOPBACK.to_ne_bytes());
+    });
+    // `struct fib_rule_hdr`.
+    let header = [family, 0, 0, 0, EVERYTHING_IS_LOCAL, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
+    batch.add("route what is marked", RTM_NEWRULE, CREATE, &header, |attributes| {
+        // Only on its way in. Where the host's `src_valid_mark` is on, and namespaces inherit it, the kernel asks for
+        // the way *back* with the same mark; found to be local, the source would be taken for forged.
+        attributes.put_text(FRA_IIFNAME, GATEWAY_INTERFACE);
+        attributes.put(FRA_FWMARK, &HANDED_OVER.to_ne_bytes());
+    });
+}
+
+/// `struct rtmsg`: a route to everywhere.
+fn route_header(family: u8, table: u8, scope: u8, kind: u8) -> Vec<u8> {
+    let mut header = vec![family, 0, 0, 0, table, RTPROT_STATIC, scope, kind];
+    header.extend([0; 4]);
+    header
 }
 
 /// `struct ifinfomsg`: the link numbered `index`, with `flags` switched on.

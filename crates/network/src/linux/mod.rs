@@ -3,7 +3,7 @@
 //! ```text
 //! pool ──slot──► connect ──gateway namespace──► run directory: kept beyond this process
 //!                   ├─────user and net namespace──► attachment: the machine joins them
-//!                   └─────dial ──► dialler thread makes sockets in the gateway namespace
+//!                   └─────dial, doors ──► dialler thread makes sockets in the gateway namespace
 //! ```
 //!
 //! What a sandbox's network holds on to: its processes keep the net and the user namespace, the mount in the run
@@ -11,6 +11,7 @@
 //! so does the gateway.
 
 mod dialler;
+mod doors;
 mod expression;
 mod interfaces;
 mod namespace;
@@ -24,7 +25,7 @@ pub mod slot;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -34,7 +35,7 @@ use burrow_model::SandboxId;
 use self::dialler::{Dialler, Gateway, GatewayDial};
 use self::pool::Pool;
 use self::run_dir::RunDir;
-use crate::{Attachment, Dial, Link, Network, NetworkError};
+use crate::{Attachment, Dial, Doors, Link, Network, NetworkError};
 
 pub use self::namespace::{UID_BASE, UID_COUNT};
 pub use self::netlink::SlotError;
@@ -124,6 +125,18 @@ impl LinuxNetwork {
         Arc::new(GatewayDial { dialler: Arc::clone(&self.dialler), gateway })
     }
 
+    /// The gateway namespace of `id`, from a handle that is out or else from the run directory.
+    async fn namespace(&self, id: &SandboxId) -> Result<Arc<OwnedFd>, NetworkError> {
+        let known = self.gateways().get(id).and_then(Weak::upgrade);
+        if let Some(namespace) = known.and_then(|gateway| gateway.namespace().ok()) {
+            return Ok(namespace);
+        }
+        let name = id.clone();
+        let found = self.in_turn(move |run_dir| run_dir.find(&name)).await;
+        let found = found.map_err(step("find the gateway namespace", id))?;
+        found.map(Arc::new).ok_or_else(|| NetworkError::NotConnected { id: id.to_string() })
+    }
+
     fn gateways(&self) -> MutexGuard<'_, HashMap<SandboxId, Weak<Gateway>>> {
         self.gateways.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,6 +166,12 @@ impl Network for LinuxNetwork {
         let found = self.in_turn(move |run_dir| run_dir.find(&name)).await;
         let found = found.map_err(step("find the gateway namespace", id))?;
         Ok(found.map(|namespace| self.dial(id, Gateway::new(namespace))))
+    }
+
+    async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError> {
+        let namespace = self.namespace(id).await?;
+        let opened = self.dialler.within(namespace, doors::open).await;
+        opened.map_err(step("open the doors", id))
     }
 
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {

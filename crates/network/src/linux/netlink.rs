@@ -170,6 +170,8 @@ pub(super) enum Protocol {
     Route,
     /// Packet filter rules.
     Netfilter,
+    /// Sockets of the namespace, whoever holds them.
+    SocketDiagnosis,
 }
 
 /// A netlink socket. It belongs to the network namespace it was opened in, wherever it is used from.
@@ -182,6 +184,7 @@ impl Socket {
             // NETLINK_ROUTE is number 0, which is how "no protocol" is said.
             Protocol::Route => None,
             Protocol::Netfilter => Some(rustix::net::netlink::NETFILTER),
+            Protocol::SocketDiagnosis => Some(rustix::net::netlink::SOCK_DIAG),
         };
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, number)?;
@@ -207,12 +210,43 @@ impl Socket {
         Err(SlotError { step: "find netlink's acknowledgement", source: io::ErrorKind::InvalidData.into() })
     }
 
+    /// Asks for one thing, and hands out the whole message that answers, header included.
+    pub(super) fn ask(&self, step: &'static str, kind: u16, header: &[u8]) -> Result<Vec<u8>, SlotError> {
+        let failed = |source: io::Error| SlotError { step, source };
+        let mut batch = Batch::default();
+        batch.push(step, kind, 0, header, |_| ());
+        rustix::net::send(&self.0, &batch.bytes, SendFlags::empty()).map_err(|error| failed(error.into()))?;
+        let mut buffer = vec![0; ANSWER_BYTES];
+        let (length, _) = rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::empty())
+            .map_err(|error| failed(error.into()))?;
+        buffer.truncate(length);
+        match parse_answer(&buffer) {
+            Some((_, Err(source))) => Err(failed(source)),
+            Some((_, Ok(()))) => Err(failed(io::ErrorKind::InvalidData.into())),
+            None => Ok(buffer),
+        }
+    }
+
     /// One answer: the sequence number it is about, and the outcome.
     fn answer(&self) -> io::Result<(usize, io::Result<()>)> {
         let mut buffer = [0; ANSWER_BYTES];
         let (length, _) = rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
         parse_answer(&buffer[..length]).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
+}
+
+/// The value of an attribute among those that follow a message's own header of `header` bytes.
+pub(super) fn find_attribute(message: &[u8], header: usize, kind: u16) -> Option<&[u8]> {
+    let mut rest = message.get(MESSAGE_HEADER + header..)?;
+    while let [low, high, kind_low, kind_high, ..] = *rest {
+        let length = usize::from(u16::from_ne_bytes([low, high]));
+        let value = rest.get(4..length)?;
+        if u16::from_ne_bytes([kind_low, kind_high]) == kind {
+            return Some(value);
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+    None
 }
 
 fn parse_answer(bytes: &[u8]) -> Option<(usize, io::Result<()>)> {
@@ -258,6 +292,24 @@ mod tests {
             [flags(0), flags(1), flags(2)],
             [NLM_F_REQUEST | CREATE, NLM_F_REQUEST | NLM_F_ACK, NLM_F_REQUEST]
         );
+    }
+
+    #[test]
+    fn an_attribute_is_found_among_others_and_a_message_cut_short_has_none() {
+        let mut batch = Batch::default();
+        batch.add("test", 7, 0, &[9; 8], |attributes| {
+            attributes.put_text(3, "gw0ab");
+            attributes.put(16, &[6]);
+        });
+        let bytes = batch.bytes();
+        assert_eq!(find_attribute(bytes, 8, 16), Some(&[6][..]));
+        assert_eq!(find_attribute(bytes, 8, 3), Some(&b"gw0ab\0"[..]));
+        assert_eq!(find_attribute(bytes, 8, 4), None);
+        for length in 0..bytes.len() - 3 {
+            assert_eq!(find_attribute(&bytes[..length], 8, 16), None);
+        }
+        // An attribute that claims to be shorter than its own header must not be read for ever.
+        assert_eq!(find_attribute(&[&bytes[..24], &[0; 8][..]].concat(), 8, 16), None);
     }
 
     #[test]

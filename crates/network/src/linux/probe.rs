@@ -33,6 +33,10 @@ fn explain(error: &SlotError) -> Unable {
 /// What mends a step that failed for `source`.
 pub(crate) fn remedy(step: &str, source: &io::Error) -> Option<&'static str> {
     match source.raw_os_error() {
+        // A sandbox whose v6 cannot be set up as it must be does not start.
+        Some(libc::EACCES) if step.contains("address") => {
+            Some("sysctl -w net.ipv6.conf.default.disable_ipv6=0, or boot with ipv6.disable=1")
+        }
         Some(libc::EPERM | libc::EACCES) => Some(
             "run burrow as root, and not inside a container that withholds CAP_SYS_ADMIN or CAP_NET_ADMIN",
         ),
@@ -41,7 +45,11 @@ pub(crate) fn remedy(step: &str, source: &io::Error) -> Option<&'static str> {
             Some("sysctl -w user.max_user_namespaces=65536 user.max_net_namespaces=65536")
         }
         Some(libc::EMFILE) => Some("raise the daemon's limit on open files (ulimit -n)"),
-        _ if step.contains("rules") => Some("modprobe -a nf_tables nft_ct nf_conntrack"),
+        _ if step.contains("rules") => Some("modprobe -a nf_tables nft_tproxy nft_socket nft_limit"),
+        _ if step.contains("door") && source.kind() == io::ErrorKind::AddrInUse => {
+            Some("the kernel needs CONFIG_INET_DIAG_DESTROY to take a port from a process that hangs")
+        }
+        _ if step.contains("marked") => Some("the kernel needs CONFIG_IP_MULTIPLE_TABLES"),
         _ if step.contains("veth") => Some("modprobe veth"),
         _ => None,
     }
@@ -69,6 +77,9 @@ mod tests {
         check("make the veth pair", libc::EOPNOTSUPP, Some("modprobe veth"));
         check("make the gateway namespace", libc::EMFILE, Some("ulimit"));
         check("add an address", libc::EINVAL, None);
+        check("add an address", libc::EACCES, Some("disable_ipv6"));
+        check("open the doors", libc::EADDRINUSE, Some("INET_DIAG_DESTROY"));
+        check("route what is marked", libc::EOPNOTSUPP, Some("MULTIPLE_TABLES"));
     }
 
     #[test]

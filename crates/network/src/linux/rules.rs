@@ -1,31 +1,46 @@
-//! The packet filter of a gateway namespace: what may arrive from a sandbox.
+//! The packet filter of a gateway namespace: what may arrive from a sandbox, and where.
 //!
 //! ```text
 //! table inet burrow {
 //!   chain prerouting { type filter hook prerouting priority mangle; policy drop;
 //!     iif "lo" accept
 //!     iifname != "gw0" drop
-//!     ip saddr 10.88.0.2 ip daddr 10.88.0.1 meta l4proto tcp ct direction reply ct state established accept
-//!     ip6 saddr fd88::2 ip6 daddr fd88::1 meta l4proto tcp ct direction reply ct state established accept
+//!     ether saddr != 02:88:00:00:00:02 drop
+//!     ip saddr 10.88.0.2 ip daddr 10.88.0.1 tcp flags != syn / syn,ack socket transparent 0 accept
+//!     ip6 saddr fd88::2 ip6 daddr fd88::1 tcp flags != syn / syn,ack socket transparent 0 accept
 //!     ip6 saddr fd88::2 icmpv6 type 135-136 accept
-//!     ip6 saddr fe80::/10 icmpv6 type 135-136 accept
+//!     tcp flags syn / syn,ack limit rate over 2000/second burst 8000 packets drop
+//!     udp dport 53 limit rate over 2000/second burst 2000 packets drop
+//!     ip saddr 10.88.0.2 ip daddr 10.88.0.1 udp dport 53 accept
+//!     ip saddr 10.88.0.2 ip daddr 10.88.0.1 tcp dport 53 accept
+//!     ip6 saddr fd88::2 ip6 daddr fd88::1 udp dport 53 accept
+//!     ip6 saddr fd88::2 ip6 daddr fd88::1 tcp dport 53 accept
+//!     ip saddr 10.88.0.2 meta l4proto tcp tproxy ip to :15001 meta mark set 0x00000001 accept
+//!     ip6 saddr fd88::2 meta l4proto tcp tproxy ip6 to :15001 meta mark set 0x00000001 accept
 //!   }
 //!   chain forward { type filter hook forward priority filter; policy drop; }
 //! }
 //! ```
 //!
-//! In words: answers to connections that the daemon dialled come in, from the sandbox's own addresses only, and
-//! neighbour discovery does; everything else a sandbox sends is dropped before it is routed. It is an allow-list, so
-//! a spoofed source is dropped by not being on it. The forward chain is a second lock: it holds even where the host's
-//! own settings (`ip_forward`, `route_localnet`) leaked into the namespace when it was made.
+//! In words. Answers to connections that the daemon dialled come in, and so does neighbour discovery. Questions to the
+//! gateway's own port 53 reach the resolver's doors. Every other TCP connection, wherever to, is handed to the egress
+//! door, which hears where it was meant to go. Everything else a sandbox sends is dropped before it is routed. It is
+//! an allow-list of the sandbox's own addresses, so a spoofed source is dropped by not being on it; and the last rules
+//! are the ones that hand over, so where no door is open (`tproxy` then lets the packet go on) nothing remains but the
+//! policy. The forward chain is a second lock: it holds even where the host's own settings (`ip_forward`,
+//! `route_localnet`) leaked into the namespace when it was made.
+//!
+//! An answer is told by the socket it is for, not by connection tracking: a namespace whose rules never ask for that
+//! tracks nothing, so there is no table of the host's that a sandbox could fill, nor a connection that is forgotten
+//! because it was silent for long. Fragments are put together before any of this sees them; `tproxy` demands it.
 //!
 //! Spoken to the kernel directly: starting `nft` would take half of the time a slot costs. A test compares what
 //! `nft` reads back with the text above.
 
-use super::expression;
-use super::interfaces::GATEWAY_INTERFACE;
+use super::expression::{Header, NFPROTO_IPV4, NFPROTO_IPV6, Rate, Rule, Transport};
+use super::interfaces::{Families, GATEWAY_INTERFACE, HANDED_OVER, SANDBOX_HARDWARE};
 use super::netlink::{APPEND, Attributes, Batch, CREATE};
-use crate::address::{GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
+use crate::address::{DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
 
 const TABLE: &str = "burrow";
 const PREROUTING: &str = "prerouting";
@@ -33,6 +48,13 @@ const FORWARD: &str = "forward";
 
 /// What a failure to load any of it is called.
 const STEP: &str = "load the gateway's rules";
+
+/// New connections per sandbox. Far above what programs do (a package manager opens some dozens at once); below what
+/// would keep whoever accepts them from serving the others. One more is dropped, and tried again by its kernel.
+const CONNECTIONS: Rate = Rate { per_second: 2_000, burst: 8_000 };
+
+/// Questions to the resolver per sandbox, likewise.
+const QUESTIONS: Rate = Rate { per_second: 2_000, burst: 2_000 };
 
 // From <linux/netfilter/nfnetlink.h> and <linux/netfilter.h>.
 const NFPROTO_INET: u8 = 1;
@@ -43,7 +65,7 @@ const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
 const NF_INET_PRE_ROUTING: u32 = 0;
 const NF_INET_FORWARD: u32 = 2;
-/// After connection tracking (-200), before routing decides anything.
+/// After fragments were put together (-400), before routing decides anything.
 const PRIORITY_MANGLE: i32 = -150;
 const PRIORITY_FILTER: i32 = 0;
 
@@ -63,8 +85,13 @@ const NFTA_RULE_TABLE: u16 = 1;
 const NFTA_RULE_CHAIN: u16 = 2;
 const NFTA_RULE_EXPRESSIONS: u16 = 4;
 
-/// Adds the whole table to a batch for the netfilter socket of a fresh namespace.
-pub(super) fn load() -> Batch {
+/// Adds the whole table to a batch for the netfilter socket of a fresh namespace. A kernel that speaks both families
+/// loads the rules of both or none: there is no sandbox whose v6 is not filtered.
+pub(super) fn load(families: Families) -> Batch {
+    load_for(&Ends::of(families))
+}
+
+fn load_for(ends: &[Ends]) -> Batch {
     let mut batch = Batch::default();
     // The bracket names the subsystem its content is for, in network order.
     let bracket = [&[0, 0][..], &NFNL_SUBSYS_NFTABLES.to_be_bytes()].concat();
@@ -72,33 +99,79 @@ pub(super) fn load() -> Batch {
     add(&mut batch, NFT_MSG_NEWTABLE, CREATE, |table| table.put_text(NFTA_TABLE_NAME, TABLE));
     add_chain(&mut batch, PREROUTING, NF_INET_PRE_ROUTING, PRIORITY_MANGLE);
     add_chain(&mut batch, FORWARD, NF_INET_FORWARD, PRIORITY_FILTER);
-    add_rules(&mut batch);
+    add_rules(&mut batch, ends);
     batch.bracket(STEP, NFNL_MSG_BATCH_END, &bracket);
     batch
 }
 
-fn add_rules(batch: &mut Batch) {
-    use expression::{Header, Rule};
+/// The addresses of one family, as rules name them.
+struct Ends {
+    family: u8,
+    source: (Header, Vec<u8>),
+    destination: (Header, Vec<u8>),
+}
 
+impl Ends {
+    fn of(families: Families) -> Vec<Self> {
+        let v4 = Self {
+            family: NFPROTO_IPV4,
+            source: (Header::Ipv4Source, SANDBOX_V4.octets().to_vec()),
+            destination: (Header::Ipv4Destination, GATEWAY_V4.octets().to_vec()),
+        };
+        let v6 = Self {
+            family: NFPROTO_IPV6,
+            source: (Header::Ipv6Source, SANDBOX_V6.octets().to_vec()),
+            destination: (Header::Ipv6Destination, GATEWAY_V6.octets().to_vec()),
+        };
+        match families {
+            Families::Both => vec![v4, v6],
+            Families::V4Only => vec![v4],
+        }
+    }
+
+    fn sent_by_sandbox<'l, 'b>(&self, rule: Rule<'l, 'b>) -> Rule<'l, 'b> {
+        rule.of_family(self.family).field_is(self.source.0, &self.source.1)
+    }
+
+    fn sent_to_gateway<'l, 'b>(&self, rule: Rule<'l, 'b>) -> Rule<'l, 'b> {
+        self.sent_by_sandbox(rule).field_is(self.destination.0, &self.destination.1)
+    }
+}
+
+fn add_rules(batch: &mut Batch, ends: &[Ends]) {
     add_rule(batch, |rule| rule.interface_is_loopback().verdict(NF_ACCEPT));
     add_rule(batch, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_DROP));
     add_rule(batch, |rule| {
-        let rule = rule.of_family(expression::NFPROTO_IPV4);
-        let rule = rule.field_is(Header::Ipv4Source, &SANDBOX_V4.octets());
-        let rule = rule.field_is(Header::Ipv4Destination, &GATEWAY_V4.octets());
-        rule.answers_a_tcp_dial().verdict(NF_ACCEPT);
+        rule.comes_by_ethernet().field_is_not(Header::EthernetSource, &SANDBOX_HARDWARE).verdict(NF_DROP);
     });
+    for ends in ends {
+        add_rule(batch, |rule| {
+            let rule = ends.sent_to_gateway(rule).speaks(Transport::Tcp);
+            rule.continues_what_an_own_socket_began().verdict(NF_ACCEPT);
+        });
+    }
+    for ends in ends.iter().filter(|ends| ends.family == NFPROTO_IPV6) {
+        add_rule(batch, |rule| ends.sent_by_sandbox(rule).says_neighbour_discovery().verdict(NF_ACCEPT));
+    }
+    add_rule(batch, |rule| rule.speaks(Transport::Tcp).opens().exceeds(CONNECTIONS).verdict(NF_DROP));
     add_rule(batch, |rule| {
-        let rule = rule.of_family(expression::NFPROTO_IPV6);
-        let rule = rule.field_is(Header::Ipv6Source, &SANDBOX_V6.octets());
-        let rule = rule.field_is(Header::Ipv6Destination, &GATEWAY_V6.octets());
-        rule.answers_a_tcp_dial().verdict(NF_ACCEPT);
+        rule.speaks(Transport::Udp).goes_to_port(DNS_PORT).exceeds(QUESTIONS).verdict(NF_DROP);
     });
-    let solicits = |rule: Rule<'_, '_>| rule.says_neighbour_discovery().verdict(NF_ACCEPT);
-    add_rule(batch, |rule| {
-        solicits(rule.of_family(expression::NFPROTO_IPV6).field_is(Header::Ipv6Source, &SANDBOX_V6.octets()));
-    });
-    add_rule(batch, |rule| solicits(rule.of_family(expression::NFPROTO_IPV6).comes_from_link_local()));
+    for ends in ends {
+        for transport in [Transport::Udp, Transport::Tcp] {
+            add_rule(batch, |rule| {
+                let rule = ends.sent_to_gateway(rule).speaks(transport);
+                rule.goes_to_port(DNS_PORT).verdict(NF_ACCEPT);
+            });
+        }
+    }
+    // Last: what is not handed over because no door is open meets no rule any more.
+    for ends in ends {
+        add_rule(batch, |rule| {
+            let rule = ends.sent_by_sandbox(rule).speaks(Transport::Tcp);
+            rule.hand_over(ends.family, EGRESS_PORT, HANDED_OVER).verdict(NF_ACCEPT);
+        });
+    }
 }
 
 fn add_chain(batch: &mut Batch, name: &str, hook: u32, priority: i32) {
@@ -114,11 +187,11 @@ fn add_chain(batch: &mut Batch, name: &str, hook: u32, priority: i32) {
     });
 }
 
-fn add_rule(batch: &mut Batch, describe: impl FnOnce(expression::Rule<'_, '_>)) {
+fn add_rule(batch: &mut Batch, describe: impl FnOnce(Rule<'_, '_>)) {
     add(batch, NFT_MSG_NEWRULE, APPEND, |rule| {
         rule.put_text(NFTA_RULE_TABLE, TABLE);
         rule.put_text(NFTA_RULE_CHAIN, PREROUTING);
-        rule.nest(NFTA_RULE_EXPRESSIONS, |list| describe(expression::Rule::new(list)));
+        rule.nest(NFTA_RULE_EXPRESSIONS, |list| describe(Rule::new(list)));
     });
 }
 
@@ -132,13 +205,12 @@ mod tests {
 
     use super::*;
     use crate::linux::namespace::Traveller;
-    use crate::linux::netlink::{Protocol, Socket};
+    use crate::linux::netlink::{Protocol, SlotError, Socket};
 
-    /// The words of the rules as the header of this file writes them.
-    fn documented() -> Vec<String> {
-        let lines = include_str!("rules.rs").lines();
-        let block =
-            lines.skip_while(|line| *line != "//! ```text").skip(1).take_while(|line| *line != "//! ```");
+    /// The words of the rules as the header of this file writes them, of the lines that are wanted.
+    fn documented(wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let lines = include_str!("rules.rs").lines().skip_while(|line| *line != "//! ```text").skip(1);
+        let block = lines.take_while(|line| *line != "//! ```").filter(|line| wanted(line));
         words(&block.map(|line| line.trim_start_matches("//!")).collect::<String>())
     }
 
@@ -146,17 +218,39 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
+    /// Loads `rules` into a fresh namespace, and says whether that worked and what the kernel then holds.
+    fn loaded(rules: &Batch) -> (Result<(), SlotError>, String) {
+        let visit = || {
+            let outcome = Socket::open(Protocol::Netfilter)?.run(rules);
+            Ok((outcome, Command::new("nft").args(["list", "ruleset"]).output()?))
+        };
+        let (outcome, listed) = Traveller::new().unwrap().visit_new(visit).unwrap().1;
+        assert!(listed.status.success(), "{listed:?}");
+        (outcome, String::from_utf8(listed.stdout).unwrap())
+    }
+
     #[test]
     fn the_kernel_holds_the_rules_that_are_documented() {
-        let listed = Traveller::new()
-            .unwrap()
-            .visit_new(|| {
-                Socket::open(Protocol::Netfilter)?.run(&load()).map_err(std::io::Error::other)?;
-                Command::new("nft").args(["list", "ruleset"]).output()
-            })
-            .unwrap()
-            .1;
-        assert!(listed.status.success(), "{listed:?}");
-        assert_eq!(words(&String::from_utf8(listed.stdout).unwrap()), documented());
+        let (outcome, listed) = loaded(&load(Families::Both));
+        outcome.unwrap();
+        assert_eq!(words(&listed), documented(|_| true));
+    }
+
+    /// E-N3: no filter for v6, no sandbox.
+    #[test]
+    fn when_the_rules_of_one_family_cannot_be_loaded_none_are_and_it_fails() {
+        let mut ends = Ends::of(Families::Both);
+        // A family that the kernel cannot hand over.
+        ends[1].family = 7;
+        let (outcome, listed) = loaded(&load_for(&ends));
+        assert_eq!(outcome.unwrap_err().step, STEP);
+        assert_eq!(listed, "");
+    }
+
+    #[test]
+    fn a_kernel_without_ipv6_gets_the_same_rules_without_it() {
+        let (outcome, listed) = loaded(&load(Families::V4Only));
+        outcome.unwrap();
+        assert_eq!(words(&listed), documented(|line| !line.contains("ip6")));
     }
 }

@@ -43,10 +43,11 @@ pub fn make() -> Result<Slot, SlotError> {
         .map_err(at("open netlink in the sandbox's namespace"))?;
     // From here on the sockets are enough: a netlink socket acts on the namespace it was opened in. The rules come
     // before the interface they guard, so there is no moment at which a packet finds the door open.
-    filter.run(&rules::load())?;
     let families = Families::of_this_kernel();
+    filter.run(&rules::load(families))?;
     links.run(&interfaces::gateway(families, pair.net.as_fd()))?;
     inside.run(&interfaces::sandbox(families))?;
+    interfaces::wait_for_carrier(&links)?;
     Ok(Slot { user: pair.user, net: pair.net, gateway })
 }
 

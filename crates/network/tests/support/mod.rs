@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "test support: a failure here is a failed test")]
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod doors;
+pub(crate) mod scene;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::process::Command;
