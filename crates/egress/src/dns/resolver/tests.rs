@@ -1,0 +1,104 @@
+//! What the resolver says to whom.
+
+use std::collections::BTreeMap;
+
+use burrow_model::{NetworkMode, NetworkPolicy};
+use proptest::prelude::*;
+
+use super::*;
+use crate::dns::message::tests::{OPT, question};
+
+fn policy(mode: NetworkMode, rules: &[&str]) -> Policy {
+    let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    Policy::new(&NetworkPolicy { mode, rules, sets: Vec::new() }, &BTreeMap::new(), &[]).unwrap()
+}
+
+/// Code, number of answers, and whether it was denied.
+fn ask(resolver: &mut Resolver, policy: &Policy, name: &str, kind: u16, now_ms: u64) -> (u8, u8, bool) {
+    let labels: Vec<&[u8]> = name.split('.').map(str::as_bytes).collect();
+    let reply = resolver.reply(&question(&labels, kind, &[OPT]), policy, now_ms);
+    let bytes = reply.bytes.unwrap();
+    (bytes[3] & 0xf, bytes[7], reply.denied.is_some())
+}
+
+#[test]
+fn allowed_names_get_addresses_and_other_types_nothing() {
+    let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::Allowlist, &["ok.example"]));
+    for (kind, answers) in [(1, 1), (28, 1), (16, 0), (15, 0), (65, 0), (64, 0), (10, 0), (255, 0), (12, 0)] {
+        assert_eq!(ask(&mut resolver, &policy, "ok.example", kind, 0), (0, answers, false), "type {kind}");
+    }
+}
+
+#[test]
+fn e_n5_other_names_are_refused_whatever_is_asked() {
+    let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::Allowlist, &["ok.example"]));
+    for kind in [1, 28, 16, 10, 65, 252, 255] {
+        for name in ["evil.example", "ok.example.evil.example", "x.ok.example", "example"] {
+            assert_eq!(ask(&mut resolver, &policy, name, kind, 0), (5, 0, true), "{name} {kind}");
+        }
+    }
+    assert!(resolver.names().is_empty(), "nothing is remembered about what was refused");
+    let long = vec!["a".repeat(63); 3].join(".");
+    assert_eq!(ask(&mut resolver, &policy, &format!("{long}.evil.example"), 16, 0).0, 5);
+}
+
+#[test]
+fn the_mode_none_refuses_all_but_the_sandboxs_own_names() {
+    let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::None, &["ok.example"]));
+    assert_eq!(ask(&mut resolver, &policy, "ok.example", 1, 0), (5, 0, true));
+    assert_eq!(ask(&mut resolver, &policy, "localhost", 1, 0), (0, 1, false));
+    assert_eq!(ask(&mut resolver, &policy, "foo.localhost", 28, 0), (0, 1, false));
+    assert_eq!(ask(&mut resolver, &policy, GATEWAY_NAME, 1, 0), (0, 1, false));
+}
+
+#[test]
+fn e_n5_names_of_a_pattern_have_a_budget_and_names_of_a_rule_have_none() {
+    let policy = policy(NetworkMode::Allowlist, &["*.example.com", "named.org"]);
+    let mut resolver = Resolver::new(3);
+    for number in 0..3 {
+        assert_eq!(ask(&mut resolver, &policy, &format!("n{number}.example.com"), 1, 1_000), (0, 1, false));
+    }
+    assert_eq!(ask(&mut resolver, &policy, "n3.example.com", 1, 2_000), (5, 0, true));
+    assert_eq!(ask(&mut resolver, &policy, "n1.example.com", 28, 2_000), (0, 1, false), "known already");
+    assert_eq!(ask(&mut resolver, &policy, "named.org", 1, 2_000), (0, 1, false));
+    assert_eq!(ask(&mut resolver, &policy, "n3.example.com", 1, 70_000), (0, 1, false), "a minute later");
+}
+
+#[test]
+fn what_was_given_out_is_found_by_its_address() {
+    let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::Allowlist, &["ok.example"]));
+    let (v4, _) = resolver.names().addresses(&"ok.example".parse().unwrap());
+    let [a, b, c, d] = v4.octets();
+    assert_eq!(ask(&mut resolver, &policy, &format!("{d}.{c}.{b}.{a}.in-addr.arpa"), 12, 0), (0, 1, false));
+    assert_eq!(ask(&mut resolver, &policy, "8.8.8.8.in-addr.arpa", 12, 0), (3, 0, false));
+}
+
+#[test]
+fn other_classes_operations_and_versions_are_refused() {
+    let (mut resolver, policy) = (Resolver::new(10), policy(NetworkMode::Open, &[]));
+    let good = question(&[&b"ok"[..], b"example"], 1, &[OPT]);
+    let mut code = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        resolver.reply(&bytes, &policy, 0).bytes.unwrap()[3] & 0xf
+    };
+    let class = 12 + 12 + 3;
+    assert_eq!(code(class, 3), 5, "class CHAOS");
+    assert_eq!(code(2, 0x28), 4, "an update");
+    assert_eq!(code(class + 7, 1), 0, "version 1 is said in the longer code");
+    assert_eq!(code(5, 7), 1, "seven questions");
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_asked_nothing_panics_and_nothing_grows(
+        messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..120), 0..20),
+    ) {
+        let (mut resolver, policy) = (Resolver::new(5), policy(NetworkMode::Open, &[]));
+        for message in messages {
+            let reply = resolver.reply(&message, &policy, 0);
+            prop_assert!(reply.bytes.is_none_or(|bytes| bytes.len() < 1_000));
+        }
+        prop_assert!(resolver.names().len() <= 5);
+    }
+}

@@ -1,0 +1,250 @@
+//! Collects log entries until the daemon takes them away, and folds what repeats.
+//!
+//! The first of its kind is ready at once. Those alike that follow within [`FOLD_MS`] become one more entry that says
+//! how many they were. So a flood from one sandbox is a few entries, and everything in here has a bound.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use burrow_model::SandboxId;
+use tokio::sync::Notify;
+
+use super::{LogEntry, LogKind, Verdict};
+use crate::policy::ProtocolSeen;
+
+/// Within this time what is alike is one.
+const FOLD_MS: u64 = 5_000;
+
+/// Different things that one sandbox may do within [`FOLD_MS`] before the rest is folded into "other hosts".
+const KINDS_MAX: usize = 256;
+
+/// Entries kept while the daemon is away: some megabytes.
+const READY_MAX: usize = 16_384;
+
+/// What stands for the hosts of a flood.
+const OTHER_HOSTS: &str = "(other hosts)";
+
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    state: Mutex<State>,
+    /// Told when something is ready.
+    pub(crate) ready: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What happened lately; the entry says what has happened since it was told of, and may be empty.
+    recent: HashMap<SandboxId, HashMap<Key, Recent>>,
+    ready: VecDeque<LogEntry>,
+    dropped: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    kind: LogKind,
+    host: String,
+    port: u16,
+    protocol: Option<ProtocolSeen>,
+    verdict: Verdict,
+    told: Option<String>,
+    lasts: bool,
+}
+
+#[derive(Debug)]
+struct Recent {
+    since_ms: u64,
+    more: Option<LogEntry>,
+}
+
+impl Journal {
+    /// Takes note of something.
+    pub(crate) fn record(&self, mut entry: LogEntry, now_ms: u64) {
+        let mut state = self.state();
+        let recent = state.recent.entry(entry.sandbox.clone()).or_default();
+        let mut key = key_of(&entry);
+        if recent.len() >= KINDS_MAX && !recent.contains_key(&key) {
+            entry.host = OTHER_HOSTS.to_owned();
+            (entry.reason, entry.rule, entry.port, entry.address) = (None, None, 0, None);
+            key = key_of(&entry);
+        }
+        match recent.get_mut(&key) {
+            None => {
+                recent.insert(key, Recent { since_ms: now_ms, more: None });
+                state.push(entry);
+                drop(state);
+                self.ready.notify_one();
+            }
+            Some(Recent { more: Some(more), .. }) => fold(more, &entry),
+            Some(recent) => recent.more = Some(entry),
+        }
+    }
+
+    /// Makes what was folded ready when its time is over. Called every second or so.
+    pub(crate) fn tick(&self, now_ms: u64) {
+        let mut state = self.state();
+        let mut over = Vec::new();
+        for recent in state.recent.values_mut() {
+            recent.retain(|_, recent| {
+                let lasts = now_ms.saturating_sub(recent.since_ms) < FOLD_MS;
+                if !lasts {
+                    over.extend(recent.more.take());
+                }
+                lasts
+            });
+        }
+        state.recent.retain(|_, recent| !recent.is_empty());
+        let any = !over.is_empty();
+        over.into_iter().for_each(|entry| state.push(entry));
+        drop(state);
+        if any {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Makes what was folded of one sandbox ready now: whoever asks about it wants to know all there is.
+    pub(crate) fn unfold(&self, id: &SandboxId) {
+        let mut state = self.state();
+        let recent = state.recent.get_mut(id).into_iter().flat_map(HashMap::values_mut);
+        let folded: Vec<LogEntry> = recent.filter_map(|recent| recent.more.take()).collect();
+        folded.into_iter().for_each(|entry| state.push(entry));
+    }
+
+    /// Takes up to `max` entries away.
+    pub(crate) fn take(&self, max: usize) -> Vec<LogEntry> {
+        let mut state = self.state();
+        let count = state.ready.len().min(max);
+        state.ready.drain(..count).collect()
+    }
+
+    /// Gives entries back that could not be delivered.
+    pub(crate) fn give_back(&self, entries: Vec<LogEntry>) {
+        let mut state = self.state();
+        for entry in entries.into_iter().rev() {
+            state.ready.push_front(entry);
+        }
+        while state.ready.len() > READY_MAX {
+            state.ready.pop_back();
+            state.dropped += 1;
+        }
+    }
+
+    /// How many entries found no room.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.state().dropped
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn push(&mut self, entry: LogEntry) {
+        if self.ready.len() < READY_MAX {
+            self.ready.push_back(entry);
+        } else {
+            self.dropped += entry.count;
+        }
+    }
+}
+
+fn key_of(entry: &LogEntry) -> Key {
+    Key {
+        kind: entry.kind,
+        host: entry.host.clone(),
+        port: entry.port,
+        protocol: entry.protocol,
+        verdict: entry.verdict,
+        told: entry.reason.clone().or_else(|| entry.rule.clone()),
+        lasts: entry.duration_ms.is_none(),
+    }
+}
+
+fn fold(into: &mut LogEntry, entry: &LogEntry) {
+    into.count += entry.count;
+    into.bytes_in = into.bytes_in.saturating_add(entry.bytes_in);
+    into.bytes_out = into.bytes_out.saturating_add(entry.bytes_out);
+    into.duration_ms = into.duration_ms.max(entry.duration_ms);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(sandbox: &SandboxId, host: &str) -> LogEntry {
+        LogEntry {
+            sandbox: sandbox.clone(),
+            at_ms: 1,
+            kind: LogKind::Tcp,
+            host: host.to_owned(),
+            port: 443,
+            protocol: Some(ProtocolSeen::Tls),
+            verdict: Verdict::Deny,
+            rule: None,
+            reason: Some("no".to_owned()),
+            address: None,
+            bytes_in: 1,
+            bytes_out: 2,
+            duration_ms: None,
+            count: 1,
+        }
+    }
+
+    #[test]
+    fn the_first_is_told_at_once_and_the_rest_as_one() {
+        let (journal, id) = (Journal::default(), SandboxId::generate());
+        for _ in 0..100 {
+            journal.record(entry(&id, "a.example"), 0);
+        }
+        assert_eq!(journal.take(10).len(), 1);
+        journal.tick(FOLD_MS - 1);
+        assert_eq!(journal.take(10), []);
+        journal.tick(FOLD_MS);
+        let rest = journal.take(10);
+        assert_eq!((rest.len(), rest[0].count, rest[0].bytes_in), (1, 99, 99));
+        journal.record(entry(&id, "a.example"), FOLD_MS);
+        assert_eq!(journal.take(10).len(), 1, "and then it is the first again");
+    }
+
+    #[test]
+    fn e_n10_a_flood_of_hosts_is_a_bounded_number_of_entries() {
+        let (journal, noisy, quiet) = (Journal::default(), SandboxId::generate(), SandboxId::generate());
+        for number in 0..100_000 {
+            journal.record(entry(&noisy, &format!("n{number}.example")), 0);
+        }
+        journal.record(entry(&quiet, "a.example"), 0);
+        let told = journal.take(usize::MAX);
+        assert_eq!(told.len(), KINDS_MAX + 2);
+        assert_eq!(told.last().unwrap().sandbox, quiet, "others are still heard");
+        journal.tick(FOLD_MS);
+        let rest = journal.take(usize::MAX);
+        assert_eq!((rest.len(), rest[0].host.as_str()), (1, OTHER_HOSTS));
+        assert_eq!(rest[0].count, 100_000 - KINDS_MAX as u64 - 1);
+        assert!(journal.state().recent.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_takes_away_is_dropped_and_counted() {
+        let journal = Journal::default();
+        for _ in 0..READY_MAX + 5 {
+            journal.record(entry(&SandboxId::generate(), "a.example"), 0);
+        }
+        assert_eq!(journal.dropped(), 5);
+        let taken = journal.take(3);
+        journal.give_back(taken.clone());
+        assert_eq!(journal.take(3), taken);
+    }
+
+    #[test]
+    fn what_was_folded_of_one_sandbox_is_told_when_somebody_asks() {
+        let (one, other) = (SandboxId::generate(), SandboxId::generate());
+        let journal = Journal::default();
+        for sandbox in [&one, &one, &one, &other, &other] {
+            journal.record(entry(sandbox, "a.example"), 0);
+        }
+        assert_eq!(journal.take(10).len(), 2, "the first of each");
+        journal.unfold(&one);
+        let told = journal.take(10);
+        assert_eq!(told.iter().map(|entry| (&entry.sandbox, entry.count)).collect::<Vec<_>>(), [(&one, 2)]);
+    }
+}

@@ -1,0 +1,174 @@
+//! Policies, decided.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn policy(mode: NetworkMode, rules: &[&str]) -> Policy {
+    let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    Policy::new(&NetworkPolicy { mode, rules, sets: Vec::new() }, &BTreeMap::new(), &[]).unwrap()
+}
+
+fn target(text: &str) -> Target {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+#[track_caller]
+fn check(rules: &[&str], asked: &str, expected: Result<&str, &str>) {
+    let asked = target(asked);
+    let decision = policy(NetworkMode::Allowlist, rules).decide(&asked.destination, asked.protocol);
+    match (decision, expected) {
+        (Decision::Allow { rule }, Ok(text)) => assert_eq!(&*rule, text),
+        (Decision::Deny { reason }, Err(text)) => assert_eq!(reason.to_string(), text),
+        (decision, expected) => panic!("{asked:?}: {decision:?}, expected {expected:?}"),
+    }
+}
+
+#[test]
+fn a_bare_host_means_tls_on_443_and_http_on_80() {
+    let rules = ["example.com"];
+    check(&rules, "https://example.com/x", Ok("example.com"));
+    check(&rules, "http://example.com", Ok("example.com"));
+    check(&rules, "http://EXAMPLE.com.", Ok("example.com"));
+    check(&rules, "https://example.com:80", Err("no rule allows tls to `example.com` on port 80"));
+    check(&rules, "https://example.com:8443", Err("no rule allows port 8443 of `example.com`"));
+    check(&rules, "tcp://example.com:443", Err("no rule allows tcp to `example.com` on port 443"));
+    check(&rules, "https://www.example.com", Err("no rule allows `www.example.com`"));
+}
+
+#[test]
+fn ports_and_protocols_are_taken_at_their_word() {
+    check(&["example.com:8000-8100"], "https://example.com:8050", Ok("example.com:8000-8100"));
+    check(&["example.com:8000-8100"], "http://example.com:8100", Ok("example.com:8000-8100"));
+    check(&["https://example.com"], "http://example.com", Err("no rule allows port 80 of `example.com`"));
+    check(&["http://example.com"], "https://example.com", Err("no rule allows port 443 of `example.com`"));
+    check(&["ssh://github.com"], "ssh://github.com", Ok("tcp://github.com:22"));
+    check(&["tcp://db.example.com:5432"], "https://db.example.com:5432", Ok("tcp://db.example.com:5432"));
+}
+
+#[test]
+fn p_n6_a_wildcard_stays_under_its_name() {
+    let rules = ["*.example.com", "other.org"];
+    check(&rules, "https://a.example.com", Ok("*.example.com"));
+    check(&rules, "https://a.b.example.com", Ok("*.example.com"));
+    check(&rules, "https://example.com", Err("no rule allows `example.com`"));
+    check(&rules, "https://evilexample.com", Err("no rule allows `evilexample.com`"));
+    check(&rules, "https://a.example.com.evil.org", Err("no rule allows `a.example.com.evil.org`"));
+}
+
+#[test]
+fn the_nearest_rule_is_the_one_named() {
+    let rules = ["*.com", "*.example.com", "a.example.com"];
+    check(&rules, "https://a.example.com", Ok("a.example.com"));
+    check(&rules, "https://b.example.com", Ok("*.example.com"));
+    check(&rules, "https://b.com", Ok("*.com"));
+}
+
+#[test]
+fn an_address_is_allowed_by_a_rule_about_it_alone() {
+    check(&["tcp://203.0.113.7:5432"], "tcp://203.0.113.7:5432", Ok("tcp://203.0.113.7:5432"));
+    check(&["[2001:db8::1]"], "https://[2001:db8::1]", Ok("[2001:db8::1]"));
+    check(&["[::ffff:203.0.113.7]"], "https://203.0.113.7", Ok("[::ffff:203.0.113.7]"));
+    check(&["example.com"], "https://203.0.113.7", Err("no rule allows `203.0.113.7`"));
+}
+
+#[test]
+fn none_refuses_everything_and_open_allows_any_name() {
+    let asked = target("https://example.com");
+    let none = policy(NetworkMode::None, &["example.com"]);
+    assert_eq!(
+        none.decide(&asked.destination, asked.protocol),
+        Decision::Deny { reason: Denial::NetworkOff }
+    );
+    assert_eq!(none.allows_name(&"example.com".parse().unwrap()), NameAllowed::No);
+    let open = policy(NetworkMode::Open, &[]);
+    assert!(matches!(open.decide(&asked.destination, ProtocolSeen::Tcp), Decision::Allow { .. }));
+    assert_eq!(open.allows_name(&"example.com".parse().unwrap()), NameAllowed::ByPattern);
+    assert_eq!(open.admits("10.0.0.1".parse().unwrap()), Err(AddressKind::Private));
+}
+
+#[test]
+fn a_program_is_waited_for_only_where_its_words_matter() {
+    let policy =
+        policy(NetworkMode::Allowlist, &["example.com", "ssh://example.com", "tcp://example.com:443"]);
+    for (asked, wait) in [
+        ("ssh://example.com", Wait::Not),
+        ("http://example.com", Wait::ForSpeech),
+        ("https://example.com", Wait::Shortly),
+        ("https://other.org", Wait::ForSpeech),
+    ] {
+        assert_eq!(policy.wait(&target(asked).destination), wait, "{asked}");
+    }
+}
+
+#[test]
+fn sets_are_replaced_by_their_rules() {
+    let set: Name = "python".parse().unwrap();
+    let sets = BTreeMap::from([(set.clone(), vec!["pypi.example".parse().unwrap()])]);
+    let asked = NetworkPolicy { sets: vec![set.clone()], ..NetworkPolicy::closed() };
+    let policy = Policy::new(&asked, &sets, &[]).unwrap();
+    assert_eq!(policy.allows_name(&"pypi.example".parse().unwrap()), NameAllowed::ByName);
+    let unknown = Policy::new(&asked, &BTreeMap::new(), &[]).unwrap_err();
+    assert_eq!(unknown, PolicyError::UnknownSet { set: set.clone() });
+    let sets = BTreeMap::from([(set, vec!["a.example".parse().unwrap(); RULES_TOTAL_MAX + 1])]);
+    assert!(matches!(Policy::new(&asked, &sets, &[]), Err(PolicyError::TooManyRules { .. })));
+}
+
+#[test]
+fn a_policy_travels_as_json_and_is_the_same_afterwards() {
+    let rules = vec!["*.example.com:8443".parse().unwrap()];
+    let asked = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new() };
+    let policy = Policy::new(&asked, &BTreeMap::new(), &["10.0.0.0/8".parse().unwrap()]).unwrap();
+    let text = serde_json::to_string(&policy).unwrap();
+    let expected = r#"{"mode":"allowlist","rules":["*.example.com:8443"],"allow_ranges":["10.0.0.0/8"]}"#;
+    assert_eq!(text, expected);
+    assert_eq!(serde_json::from_str::<Policy>(&text).unwrap(), policy);
+}
+
+#[test]
+fn targets_are_read_as_people_type_them() {
+    for (text, host, port, protocol) in [
+        ("example.com", "example.com", 443, ProtocolSeen::Tls),
+        ("example.com:80", "example.com", 80, ProtocolSeen::Http),
+        ("http://example.com:8080/a:b?c", "example.com", 8080, ProtocolSeen::Http),
+        ("[2001:db8::1]:8443", "2001:db8::1", 8443, ProtocolSeen::Tls),
+        ("https://203.0.113.7", "203.0.113.7", 443, ProtocolSeen::Tls),
+        ("ssh://github.com", "github.com", 22, ProtocolSeen::Tcp),
+    ] {
+        let target = target(text);
+        assert_eq!(target.destination.host.to_string(), host);
+        assert_eq!((target.destination.port, target.protocol), (port, protocol), "{text}");
+    }
+    for bad in ["", "tcp://db", "ftp://x", "example.com:0", "a b", "https://ok.com@evil.com", "2130706433"] {
+        assert!(bad.parse::<Target>().is_err(), "{bad}");
+    }
+}
+
+fn label() -> impl Strategy<Value = String> {
+    proptest::sample::select(vec!["a", "b", "example", "evil", "com", "org"]).prop_map(str::to_owned)
+}
+
+fn name() -> impl Strategy<Value = HostName> {
+    proptest::collection::vec(label(), 1..5).prop_map(|labels| labels.join(".").parse().unwrap())
+}
+
+proptest! {
+    /// The index agrees with going through the rules one by one.
+    #[test]
+    fn the_index_decides_as_the_rules_do(
+        patterns in proptest::collection::vec((name(), any::<bool>()), 0..8),
+        asked in name(),
+    ) {
+        let rules: Vec<EgressRule> = patterns
+            .into_iter()
+            .map(|(name, star)| if star { format!("*.{name}") } else { name.to_string() }.parse().unwrap())
+            .collect();
+        let by_hand = rules.iter().any(|rule| rule.host.matches(&asked));
+        let asked_policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new() };
+        let policy = Policy::new(&asked_policy, &BTreeMap::new(), &[]).unwrap();
+        let destination = Destination { host: Host::Name(asked.clone()), port: 443 };
+        let allowed = matches!(policy.decide(&destination, ProtocolSeen::Tls), Decision::Allow { .. });
+        prop_assert_eq!(allowed, by_hand);
+        prop_assert_eq!(policy.allows_name(&asked) != NameAllowed::No, by_hand);
+    }
+}

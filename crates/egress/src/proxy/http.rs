@@ -1,0 +1,195 @@
+//! Carries plaintext HTTP: every request is judged before it goes on, answers go as they come.
+//!
+//! ```text
+//! requests ──► framer ──► judged ──► host          a refused one ends the connection: what was asked before is
+//! answers  ◄────────── spliced ◄──── host          still answered, then the refusal follows
+//! ```
+
+use std::io;
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::flow::Flow;
+use super::{Pipes, refuse};
+use crate::http_head::{Framer, Head, Next};
+use crate::policy::{Denial, Host};
+use crate::sandbox::Sandbox;
+
+/// Read at a time.
+const PIECE: usize = 16 * 1024;
+
+/// How long a host may take to answer what was asked before a refusal.
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The head of the answer to an upgrade.
+const ANSWER_HEAD_MAX: usize = 32 * 1024;
+
+pub(super) async fn run(flow: &Flow, pipes: &Pipes, sandbox: &Sandbox, first: Vec<u8>) -> io::Result<()> {
+    let mut requests = Requests { flow, sandbox, framer: Framer::new(), buffer: first, passed: 0 };
+    if requests.upgrade().await? {
+        let rest = std::mem::take(&mut requests.buffer);
+        return flow.run_bytes(pipes, sandbox, rest).await;
+    }
+    let answers = flow.answers(pipes, sandbox);
+    tokio::pin!(answers);
+    let end = tokio::select! {
+        end = requests.pass() => end?,
+        answered = &mut answers => {
+            answered?;
+            // The host has closed. What the client still sends is not wanted any more.
+            refuse::part(&flow.client, &[]).await;
+            return Ok(());
+        }
+    };
+    shutdown(&flow.upstream, Shutdown::Write)?;
+    match end {
+        End::Closed => {
+            answers.await?;
+            Ok(shutdown(&flow.client, Shutdown::Write)?)
+        }
+        End::Refused(refusal) => {
+            flow.set_trouble(refusal.reason.to_string());
+            sandbox.denied(&flow.destination, flow.protocol, &refusal.reason);
+            if requests.passed > 0 {
+                // A host that does not answer must not keep the refusal from its reader.
+                let _ = timeout(ANSWERS_TIMEOUT, answers).await;
+            }
+            let words = refuse::denied_response(&flow.destination, &refusal.reason, refusal.status);
+            refuse::part(&flow.client, &words).await;
+            Ok(())
+        }
+    }
+}
+
+/// How the requests of a connection came to their end.
+#[derive(Debug)]
+enum End {
+    /// The client has no more.
+    Closed,
+    Refused(Refusal),
+}
+
+#[derive(Debug)]
+struct Refusal {
+    reason: Denial,
+    status: Option<u16>,
+}
+
+/// The requests of one connection.
+struct Requests<'a> {
+    flow: &'a Flow,
+    sandbox: &'a Sandbox,
+    framer: Framer,
+    /// What has come and was not passed on.
+    buffer: Vec<u8>,
+    /// Requests that were passed on.
+    passed: u64,
+}
+
+impl Requests<'_> {
+    /// Passes requests on until the client has no more, or one is refused.
+    async fn pass(&mut self) -> io::Result<End> {
+        loop {
+            match self.framer.next(&self.buffer) {
+                Ok(Next::Head(head, length)) => {
+                    if let Err(refusal) = self.judge(&head) {
+                        return Ok(End::Refused(refusal));
+                    }
+                    self.passed += 1;
+                    self.forward(length).await?;
+                }
+                Ok(Next::Pass(count)) => self.forward(count).await?,
+                Ok(Next::NeedMore) => {
+                    if !receive(&self.flow.client, &mut self.buffer).await? {
+                        return Ok(End::Closed);
+                    }
+                }
+                Err(error) => {
+                    let reason = Denial::Malformed { what: error.to_string() };
+                    return Ok(End::Refused(Refusal { reason, status: Some(error.status()) }));
+                }
+            }
+        }
+    }
+
+    /// Every request of a connection is for the host that the connection is for.
+    fn judge(&self, head: &Head) -> Result<(), Refusal> {
+        let refuse = |reason, status| Err(Refusal { reason, status });
+        let destination = &self.flow.destination;
+        // A rule that names an address allows all that is there.
+        if matches!(destination.host, Host::Name(_)) && head.host != destination.host {
+            let (opened, asked) = (destination.host.clone(), head.host.clone());
+            return refuse(Denial::NameMismatch { opened, asked }, None);
+        }
+        if head.port.is_some_and(|port| port != destination.port) {
+            let what = "the Host's port is not the connection's".to_owned();
+            return refuse(Denial::Malformed { what }, Some(421));
+        }
+        // Which answer belongs to it could not be told.
+        if head.upgrade.is_some() && self.passed > 0 {
+            let what = "an upgrade on a connection that was used before".to_owned();
+            return refuse(Denial::Unsupported { what }, None);
+        }
+        Ok(())
+    }
+
+    /// If the first request is an upgrade, waits for the host's answer (E-T8); `true` when it said yes, and what
+    /// follows is not HTTP any more.
+    async fn upgrade(&mut self) -> io::Result<bool> {
+        let mut ahead = Framer::new();
+        let length = match ahead.next(&self.buffer) {
+            Ok(Next::Head(head, length)) if head.upgrade.is_some() && self.judge(&head).is_ok() => length,
+            // Whatever is wrong with it is found again when it is to be passed on.
+            Ok(_) | Err(_) => return Ok(false),
+        };
+        self.framer = ahead;
+        self.passed += 1;
+        self.forward(length).await?;
+        let mut answer = Vec::new();
+        loop {
+            if !receive(&self.flow.upstream, &mut answer).await? {
+                self.flow.send_client(self.sandbox, &answer).await?;
+                return Ok(false);
+            }
+            while let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+                let informational = answer.starts_with(b"HTTP/1.1 1");
+                let switching = answer.starts_with(b"HTTP/1.1 101");
+                let upto = if informational && !switching { end + 4 } else { answer.len() };
+                self.flow.send_client(self.sandbox, &answer[..upto]).await?;
+                answer.drain(..upto);
+                if !informational || switching {
+                    return Ok(switching);
+                }
+            }
+            if answer.len() > ANSWER_HEAD_MAX {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer's head is too long"));
+            }
+        }
+    }
+
+    async fn forward(&mut self, count: usize) -> io::Result<()> {
+        self.flow.send_upstream(self.sandbox, &self.buffer[..count]).await?;
+        self.buffer.drain(..count);
+        if self.buffer.is_empty() {
+            // An idle connection keeps no buffer.
+            self.buffer = Vec::new();
+        }
+        Ok(())
+    }
+}
+
+/// Waits for more; `false` at the end of the stream. The framer refuses what would make the buffer grow beyond a head.
+async fn receive(from: &TcpStream, buffer: &mut Vec<u8>) -> io::Result<bool> {
+    loop {
+        from.readable().await?;
+        buffer.reserve(PIECE);
+        match from.try_read_buf(buffer) {
+            Ok(count) => return Ok(count > 0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

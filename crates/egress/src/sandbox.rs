@@ -1,0 +1,356 @@
+//! One sandbox as the egress process knows it: its policy, its names, its limits and its open connections.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burrow_model::SandboxId;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use crate::clock::{epoch_ms, monotonic_ms};
+use crate::dns::resolver::Resolver;
+use crate::limits::Bucket;
+use crate::log::Journal;
+use crate::policy::{Decision, Denial, Destination, Policy, ProtocolSeen};
+use crate::proxy::Flow;
+use crate::{Counters, Limits, LogEntry, LogKind, Verdict};
+
+/// Bytes of hellos and heads that wait to be judged, over all connections of a sandbox (E-N10).
+const PENDING_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Names one sandbox may have looked up at a time; lookups block threads that all sandboxes share.
+const LOOKUPS_MAX: usize = 8;
+
+/// A flow without a byte for this long is ended. Keep-alive finds dead peers much sooner.
+const IDLE_MAX_MS: u64 = 2 * 60 * 60 * 1_000;
+
+/// A flow that lasts is told of while it lasts.
+const TOLD_AFTER_MS: u64 = 10_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) id: SandboxId,
+    limits: Limits,
+    policy: Mutex<Policy>,
+    resolver: Mutex<Resolver>,
+    gates: Mutex<Gates>,
+    connections: Mutex<HashMap<u64, Connection>>,
+    /// Set, under the lock of the connections, when it is detached: none comes after.
+    closed: AtomicBool,
+    next_connection: AtomicU64,
+    pending_bytes: AtomicUsize,
+    pub(crate) lookups: Arc<Semaphore>,
+    pub(crate) tally: Tally,
+    journal: Arc<Journal>,
+}
+
+#[derive(Debug)]
+struct Gates {
+    connections: Bucket,
+    questions: Bucket,
+    bytes: Option<Bucket>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    failed: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    questions: AtomicU64,
+    questions_denied: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// Set right after its task was started.
+    task: Option<AbortHandle>,
+    /// Once it was let through.
+    flow: Option<Arc<Flow>>,
+    /// Why it was ended from outside.
+    ended: Option<Denial>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(id: SandboxId, policy: Policy, limits: Limits, journal: Arc<Journal>) -> Arc<Self> {
+        let now = monotonic_ms();
+        Arc::new(Self {
+            id,
+            limits,
+            policy: Mutex::new(policy),
+            resolver: Mutex::new(Resolver::new(limits.dns_new_names_per_minute)),
+            gates: Mutex::new(Gates {
+                connections: Bucket::new(limits.connections_per_second.into(), now),
+                questions: Bucket::new(limits.dns_per_second.into(), now),
+                bytes: limits.bytes_per_second.map(|rate| Bucket::new(rate, now)),
+            }),
+            connections: Mutex::default(),
+            closed: AtomicBool::new(false),
+            next_connection: AtomicU64::new(0),
+            pending_bytes: AtomicUsize::new(0),
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            tally: Tally::default(),
+            journal,
+        })
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        lock(&self.policy).clone()
+    }
+
+    pub(crate) fn resolver(&self) -> MutexGuard<'_, Resolver> {
+        lock(&self.resolver)
+    }
+
+    /// Puts a policy in force: for what comes, and for what is open.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        *lock(&self.policy) = policy.clone();
+        // A connection that was judged by the old policy and is not a flow yet is judged again when it becomes one.
+        self.end_where(|flow| match policy.decide(&flow.destination, flow.protocol) {
+            Decision::Allow { .. } if policy.admits(flow.address).is_ok() => None,
+            Decision::Allow { .. } | Decision::Deny { .. } => Some(Denial::Revoked),
+        });
+    }
+
+    /// Ends every connection, and lets in no other.
+    pub(crate) fn close(&self) {
+        let mut connections = lock(&self.connections);
+        self.closed.store(true, Ordering::Relaxed);
+        for connection in connections.values_mut() {
+            connection.ended = Some(Denial::Revoked);
+            connection.end();
+        }
+    }
+
+    /// Ends flows that were silent for too long, and tells of those that last.
+    pub(crate) fn sweep(&self, now_ms: u64) {
+        self.end_where(|flow| {
+            (now_ms.saturating_sub(flow.last_ms()) > IDLE_MAX_MS).then_some(Denial::SilentClient)
+        });
+        let lasting: Vec<_> = {
+            let connections = lock(&self.connections);
+            let flows = connections.values().filter_map(|connection| connection.flow.clone());
+            flows
+                .filter(|flow| now_ms.saturating_sub(flow.began_ms) > TOLD_AFTER_MS && flow.tell_once())
+                .collect()
+        };
+        for flow in lasting {
+            self.record(flow.entry(&self.id, None, None));
+        }
+    }
+
+    fn end_where(&self, why: impl Fn(&Flow) -> Option<Denial>) {
+        let mut connections = lock(&self.connections);
+        for connection in connections.values_mut() {
+            let reason = connection.flow.as_deref().and_then(&why);
+            if reason.is_some() {
+                connection.ended = reason;
+                connection.end();
+            }
+        }
+    }
+
+    /// Lets a new connection in, if there is room, and runs it. The future gets a ticket that it keeps to its end.
+    pub(crate) fn admit<F>(self: &Arc<Self>, serve: impl FnOnce(Ticket) -> F) -> Result<(), Denial>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if !lock(&self.gates).connections.take(monotonic_ms()) {
+            return Err(Denial::ConnectionRate);
+        }
+        let id = self.next_connection.fetch_add(1, Ordering::Relaxed);
+        let mut connections = lock(&self.connections);
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Denial::Revoked);
+        }
+        if connections.len() >= self.limits.connections_max as usize {
+            return Err(Denial::ConnectionsMax);
+        }
+        connections.insert(id, Connection { task: None, flow: None, ended: None });
+        // The lock is held until the task's handle is kept, so that it cannot end before.
+        let task = tokio::spawn(serve(Ticket { sandbox: Arc::clone(self), id }));
+        if let Some(connection) = connections.get_mut(&id) {
+            connection.task = Some(task.abort_handle());
+        }
+        Ok(())
+    }
+
+    /// Whether another question may be asked now.
+    pub(crate) fn may_ask(&self) -> bool {
+        self.tally.questions.fetch_add(1, Ordering::Relaxed);
+        lock(&self.gates).questions.take(monotonic_ms())
+    }
+
+    /// How long to wait after `bytes` went through.
+    pub(crate) fn pay(&self, bytes: usize) -> std::time::Duration {
+        if self.limits.bytes_per_second.is_none() {
+            return std::time::Duration::ZERO;
+        }
+        let mut gates = lock(&self.gates);
+        let wait = gates.bytes.as_mut().map(|bucket| bucket.owe(bytes as u64, monotonic_ms()));
+        wait.unwrap_or_default()
+    }
+
+    /// Room for `bytes` more that wait to be judged; given back by dropping it.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+        let before = self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let held = Held { sandbox: Arc::clone(self), bytes };
+        (before + bytes <= PENDING_BYTES_MAX).then_some(held)
+    }
+
+    pub(crate) fn count_in(&self, bytes: u64) {
+        self.tally.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_out(&self, bytes: u64) {
+        self.tally.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            connections_open: lock(&self.connections).len() as u64,
+            connections_allowed: get(&self.tally.allowed),
+            connections_denied: get(&self.tally.denied),
+            connections_failed: get(&self.tally.failed),
+            bytes_in: get(&self.tally.bytes_in),
+            bytes_out: get(&self.tally.bytes_out),
+            questions: get(&self.tally.questions),
+            questions_denied: get(&self.tally.questions_denied),
+            log_dropped: self.journal.dropped(),
+        }
+    }
+
+    pub(crate) fn denied(&self, destination: &Destination, protocol: ProtocolSeen, reason: &Denial) {
+        self.tally.denied.fetch_add(1, Ordering::Relaxed);
+        let entry = self.entry(destination, protocol);
+        self.record(LogEntry { verdict: Verdict::Deny, reason: Some(reason.to_string()), ..entry });
+    }
+
+    /// It was allowed, and then the host could not be reached.
+    pub(crate) fn failed(
+        &self,
+        destination: &Destination,
+        protocol: ProtocolSeen,
+        rule: &str,
+        reason: String,
+    ) {
+        self.tally.failed.fetch_add(1, Ordering::Relaxed);
+        let entry = self.entry(destination, protocol);
+        self.record(LogEntry {
+            rule: Some(rule.to_owned()),
+            reason: Some(reason),
+            duration_ms: Some(0),
+            ..entry
+        });
+    }
+
+    pub(crate) fn question_denied(&self, name: String, reason: &Denial) {
+        self.tally.questions_denied.fetch_add(1, Ordering::Relaxed);
+        self.record(LogEntry {
+            sandbox: self.id.clone(),
+            at_ms: epoch_ms(),
+            kind: LogKind::Dns,
+            host: name,
+            port: 0,
+            protocol: None,
+            verdict: Verdict::Deny,
+            rule: None,
+            reason: Some(reason.to_string()),
+            address: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            duration_ms: None,
+            count: 1,
+        });
+    }
+
+    fn entry(&self, destination: &Destination, protocol: ProtocolSeen) -> LogEntry {
+        LogEntry {
+            sandbox: self.id.clone(),
+            at_ms: epoch_ms(),
+            kind: LogKind::Tcp,
+            host: destination.host.to_string(),
+            port: destination.port,
+            protocol: Some(protocol),
+            verdict: Verdict::Allow,
+            rule: None,
+            reason: None,
+            address: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            duration_ms: None,
+            count: 1,
+        }
+    }
+
+    fn record(&self, entry: LogEntry) {
+        self.journal.record(entry, monotonic_ms());
+    }
+}
+
+impl Connection {
+    fn end(&mut self) {
+        if let Some(flow) = &self.flow {
+            flow.reset_on_close();
+        }
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// A connection's place among those that are open. Dropping it ends the place, and tells of the flow if it was one.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) sandbox: Arc<Sandbox>,
+    id: u64,
+}
+
+impl Ticket {
+    /// Makes the connection a flow, unless the policy has changed its mind meanwhile.
+    pub(crate) fn begin(&self, flow: &Arc<Flow>) -> Result<(), Denial> {
+        let mut connections = lock(&self.sandbox.connections);
+        // Under the lock: a policy set after this finds the flow, one set before is the one asked here.
+        let policy = self.sandbox.policy();
+        if let Decision::Deny { reason } = policy.decide(&flow.destination, flow.protocol) {
+            return Err(reason);
+        }
+        if let Some(connection) = connections.get_mut(&self.id) {
+            connection.flow = Some(Arc::clone(flow));
+        }
+        self.sandbox.tally.allowed.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let gone = lock(&self.sandbox.connections).remove(&self.id);
+        if let Some(Connection { flow: Some(flow), ended, .. }) = gone {
+            let duration = monotonic_ms().saturating_sub(flow.began_ms);
+            let reason = ended.map(|reason| reason.to_string()).or_else(|| flow.trouble());
+            self.sandbox.record(flow.entry(&self.sandbox.id, Some(duration), reason));
+        }
+    }
+}
+
+/// Bytes that wait to be judged.
+#[derive(Debug)]
+pub(crate) struct Held {
+    sandbox: Arc<Sandbox>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.sandbox.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

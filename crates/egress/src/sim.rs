@@ -1,0 +1,125 @@
+//! Egress without a kernel, for simulation: remembers what it was told, and judges trials by it.
+//!
+//! Clones share one state, as two daemons one after the other share a host: a test "restarts the daemon" by carrying
+//! on with a clone.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use burrow_model::SandboxId;
+use tokio::sync::mpsc;
+
+use crate::{Counters, Decision, Egress, EgressError, LogEntry, Policy, Step, Target, Trial};
+
+/// Entries a test may say happened before anybody reads them.
+const LOG_QUEUE_MAX: usize = 1_024;
+
+/// The simulated egress process.
+#[derive(Clone, Debug)]
+pub struct SimEgress {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    attached: BTreeMap<SandboxId, Policy>,
+    counters: BTreeMap<SandboxId, Counters>,
+    log: mpsc::Sender<LogEntry>,
+    reader: Option<mpsc::Receiver<LogEntry>>,
+}
+
+impl SimEgress {
+    #[expect(clippy::new_without_default, reason = "a driver is opened, not defaulted to")]
+    pub fn new() -> Self {
+        let (log, reader) = mpsc::channel(LOG_QUEUE_MAX);
+        let state = State { attached: BTreeMap::new(), counters: BTreeMap::new(), log, reader: Some(reader) };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The sandboxes that are attached, in order.
+    pub fn live(&self) -> Vec<SandboxId> {
+        self.state().attached.keys().cloned().collect()
+    }
+
+    /// The policy `id` is judged by.
+    pub fn policy(&self, id: &SandboxId) -> Option<Policy> {
+        self.state().attached.get(id).cloned()
+    }
+
+    /// Says that something happened, as the real process would; `false` when nobody reads.
+    pub fn happened(&self, entry: LogEntry) -> bool {
+        self.state().log.try_send(entry).is_ok()
+    }
+
+    /// Says what `id` has used.
+    pub fn set_counters(&self, id: &SandboxId, counters: Counters) {
+        self.state().counters.insert(id.clone(), counters);
+    }
+
+    /// Forgets every sandbox, as a process that died does; the next daemon's `adopt` attaches them again.
+    pub fn die(&self) {
+        self.state().attached.clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Egress for SimEgress {
+    async fn attach(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
+        self.state().attached.insert(id.clone(), policy.clone());
+        Ok(())
+    }
+
+    async fn adopt(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
+        self.attach(id, policy).await
+    }
+
+    async fn set_policy(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
+        match self.state().attached.get_mut(id) {
+            Some(current) => {
+                *current = policy.clone();
+                Ok(())
+            }
+            None => Err(EgressError::NotAttached { id: id.clone() }),
+        }
+    }
+
+    async fn detach(&self, id: &SandboxId) -> Result<(), EgressError> {
+        let mut state = self.state();
+        state.attached.remove(id);
+        state.counters.remove(id);
+        Ok(())
+    }
+
+    async fn attached(&self) -> Result<Vec<SandboxId>, EgressError> {
+        Ok(self.live())
+    }
+
+    async fn trial(&self, id: &SandboxId, target: &Target) -> Result<Trial, EgressError> {
+        let policy = self.policy(id).ok_or_else(|| EgressError::NotAttached { id: id.clone() })?;
+        let (ok, detail) = match policy.decide(&target.destination, target.protocol) {
+            Decision::Allow { rule } => (true, format!("allowed by `{rule}`")),
+            Decision::Deny { reason } => (false, reason.to_string()),
+        };
+        let step = Step { name: "decide".to_owned(), ok, detail, micros: 0 };
+        Ok(Trial { reachable: ok, steps: vec![step] })
+    }
+
+    async fn counters(&self, id: &SandboxId) -> Result<Counters, EgressError> {
+        let state = self.state();
+        match state.attached.contains_key(id) {
+            true => Ok(state.counters.get(id).copied().unwrap_or_default()),
+            false => Err(EgressError::NotAttached { id: id.clone() }),
+        }
+    }
+
+    fn log(&self) -> Option<mpsc::Receiver<LogEntry>> {
+        self.state().reader.take()
+    }
+
+    async fn shutdown(&self) {}
+}

@@ -1,0 +1,145 @@
+//! One connection to the process: questions go out, answers find whoever asked, log entries go to the daemon.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::control::{Answer, Ask, Channel, Incoming, Request, Said};
+use crate::{EgressError, LogEntry};
+
+/// Questions that wait to be sent.
+const QUEUE_MAX: usize = 256;
+
+/// Longer than the slowest trial. All else is answered within a millisecond.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Link {
+    pid: Option<u32>,
+    outgoing: mpsc::Sender<(Request, Vec<OwnedFd>)>,
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>,
+    number: AtomicU64,
+}
+
+/// The rest of it, which runs.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    channel: Channel,
+    incoming: Incoming,
+    queue: mpsc::Receiver<(Request, Vec<OwnedFd>)>,
+    link: Arc<Link>,
+    log: mpsc::Sender<LogEntry>,
+}
+
+impl Link {
+    pub(super) fn new(
+        channel: Channel,
+        incoming: Incoming,
+        log: mpsc::Sender<LogEntry>,
+    ) -> (Arc<Self>, Carrier) {
+        let (outgoing, queue) = mpsc::channel(QUEUE_MAX);
+        let pid = channel.stream().peer_cred().ok().and_then(|peer| peer.pid());
+        let link = Arc::new(Self {
+            pid: pid.and_then(|pid| u32::try_from(pid).ok()),
+            outgoing,
+            waiting: Mutex::new(Some(HashMap::new())),
+            number: AtomicU64::new(1),
+        });
+        let carrier = Carrier { channel, incoming, queue, link: Arc::clone(&link), log };
+        (link, carrier)
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// Asks, and waits for the answer. Once it was sent, giving up does not take it back.
+    pub(super) async fn ask(&self, ask: Ask, descriptors: Vec<OwnedFd>) -> Result<Answer, EgressError> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        match self.waiting().as_mut() {
+            Some(waiting) => waiting.insert(number, sender),
+            None => return Err(EgressError::Down),
+        };
+        let _forget = Forget { link: self, number };
+        let asked = async {
+            self.outgoing
+                .send((Request { number, ask }, descriptors))
+                .await
+                .map_err(|_| EgressError::Down)?;
+            answer.await.map_err(|_| EgressError::Down)
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, asked).await.map_err(|_| EgressError::Silent)?
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Answer>>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a question off the list of those that wait, however its asker went away.
+struct Forget<'a> {
+    link: &'a Link,
+    number: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.link.waiting().as_mut() {
+            waiting.remove(&self.number);
+        }
+    }
+}
+
+impl Carrier {
+    /// Carries messages until the connection ends.
+    pub(super) async fn run(mut self) -> io::Result<()> {
+        let Self { channel, incoming, queue, link, log } = &mut self;
+        let speaking = async {
+            while let Some((request, descriptors)) = queue.recv().await {
+                let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+                channel.send(&request, &borrowed).await?;
+            }
+            io::Result::Ok(())
+        };
+        let listening = async {
+            while let Some((said, _)) = channel.receive::<Said>(incoming).await? {
+                match said {
+                    Said::Answer { number, answer } => {
+                        let asker = link.waiting().as_mut().and_then(|waiting| waiting.remove(&number));
+                        if let Some(asker) = asker {
+                            // It may have given up meanwhile.
+                            let _ = asker.send(answer);
+                        }
+                    }
+                    Said::Log { entries } => {
+                        // Never waited for: answers come by the same way, and a log that nobody reads must not hold
+                        // them up.
+                        let lost = entries.into_iter().filter_map(|entry| log.try_send(entry).err()).count();
+                        if lost > 0 {
+                            tracing::warn!(lost, "nobody took the egress log away in time");
+                        }
+                    }
+                }
+            }
+            io::Result::Ok(())
+        };
+        tokio::select! {
+            outcome = speaking => outcome,
+            outcome = listening => outcome,
+        }
+    }
+}
+
+impl Drop for Carrier {
+    /// Nobody will be answered any more.
+    fn drop(&mut self) {
+        self.link.waiting().take();
+    }
+}
