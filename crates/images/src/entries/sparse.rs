@@ -1,0 +1,175 @@
+//! Files with holes, in the four forms GNU tar has written them over the years.
+
+use std::io;
+
+use ::tar::{GnuExtSparseHeader, Header};
+
+use super::pax::number;
+use super::{BLOCK_BYTES, Entries, Refusal, Source};
+
+/// Pieces of one file; a hostile archive could ask for a write per 24 bytes of its own.
+const PIECES_MAX: usize = 1 << 20;
+
+/// The map in front of a PAX 1.0 file's content.
+const MAP_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// Where content belongs. Pieces are in order and do not overlap.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Sparse {
+    /// Offset and length.
+    pub(crate) pieces: Vec<(u64, u64)>,
+    /// Of the file, with its holes.
+    pub(crate) size: u64,
+}
+
+/// What PAX records say about a sparse file.
+#[derive(Debug, Default)]
+pub(super) struct PaxSparse {
+    pub(super) name: Option<Vec<u8>>,
+    major: Option<u64>,
+    minor: Option<u64>,
+    real_size: Option<u64>,
+    /// Forms 0.0 and 0.1: offsets and lengths by turns.
+    numbers: Vec<u64>,
+}
+
+impl PaxSparse {
+    pub(super) fn is_some(&self) -> bool {
+        self.major.is_some() || self.minor.is_some() || self.real_size.is_some() || !self.numbers.is_empty()
+    }
+
+    pub(super) fn note(&mut self, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
+        match key {
+            b"name" => self.name = Some(value.to_vec()),
+            b"major" => self.major = Some(number(value)?),
+            b"minor" => self.minor = Some(number(value)?),
+            b"size" | b"realsize" => self.real_size = Some(number(value)?),
+            b"offset" | b"numbytes" => {
+                // By turns, beginning with an offset.
+                if (key == b"offset") != self.numbers.len().is_multiple_of(2) {
+                    return Err(BROKEN);
+                }
+                self.push(value)?;
+            }
+            b"map" => {
+                for part in value.split(|&byte| byte == b',').filter(|_| !value.is_empty()) {
+                    self.push(part)?;
+                }
+            }
+            // The number of pieces, which is their number.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        if self.numbers.len() >= 2 * PIECES_MAX {
+            return Err(Refusal::Because("a file has too many holes"));
+        }
+        self.numbers.push(number(value)?);
+        Ok(())
+    }
+}
+
+const BROKEN: Refusal = Refusal::Because("the map of its holes is broken");
+
+impl<S: Source> Entries<S> {
+    /// The oldest form: four pieces in the header, more in blocks behind it.
+    pub(super) fn gnu_sparse(&mut self, header: &Header, stored: u64) -> Result<Sparse, Refusal> {
+        let gnu = header.as_gnu().ok_or(BROKEN)?;
+        let broken = |_: io::Error| BROKEN;
+        let mut pieces = Vec::new();
+        let take = |pieces: &mut Vec<(u64, u64)>, part: &::tar::GnuSparseHeader| {
+            if !part.is_empty() {
+                pieces.push((part.offset().map_err(broken)?, part.length().map_err(broken)?));
+            }
+            Ok::<_, Refusal>(())
+        };
+        for part in &gnu.sparse {
+            take(&mut pieces, part)?;
+        }
+        let mut more = gnu.is_extended();
+        while more {
+            let mut extension = GnuExtSparseHeader::new();
+            let mut block = [0; BLOCK_BYTES];
+            if !self.block(&mut block)? || pieces.len() > PIECES_MAX {
+                return Err(BROKEN);
+            }
+            extension.as_mut_bytes().copy_from_slice(&block);
+            for part in &extension.sparse {
+                take(&mut pieces, part)?;
+            }
+            more = extension.is_extended();
+        }
+        check(pieces, gnu.real_size().map_err(broken)?, stored)
+    }
+
+    /// The forms in PAX records. Answers what is left of the stored content.
+    pub(super) fn pax_sparse(&mut self, pax: &PaxSparse, stored: u64) -> Result<(Sparse, u64), Refusal> {
+        let size = pax.real_size.ok_or(BROKEN)?;
+        let pairs = |numbers: &[u64]| match numbers.len().is_multiple_of(2) {
+            true => Ok(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()),
+            false => Err(BROKEN),
+        };
+        match (pax.major, pax.minor) {
+            (None, None) | (Some(0), Some(0 | 1)) => Ok((check(pairs(&pax.numbers)?, size, stored)?, stored)),
+            (Some(1), Some(0)) => {
+                let (numbers, map_bytes) = self.pax_map(stored)?;
+                let rest = stored.checked_sub(map_bytes).ok_or(BROKEN)?;
+                Ok((check(pairs(&numbers)?, size, rest)?, rest))
+            }
+            (_, _) => Err(Refusal::Because("it is sparse in an unknown way")),
+        }
+    }
+
+    /// Form 1.0: the map is in front of the content, decimal numbers on a line each, filled up to a block.
+    fn pax_map(&mut self, stored: u64) -> Result<(Vec<u64>, u64), Refusal> {
+        let mut numbers = Vec::new();
+        let mut count = None;
+        let mut digits = Vec::new();
+        let mut taken = 0;
+        while count.is_none_or(|count| numbers.len() < count) {
+            let mut block = [0; BLOCK_BYTES];
+            taken += BLOCK_BYTES as u64;
+            if taken > stored.min(MAP_BYTES_MAX) || !self.block(&mut block)? {
+                return Err(BROKEN);
+            }
+            for byte in block {
+                match byte {
+                    b'\n' => {
+                        let value: u64 = number(&std::mem::take(&mut digits))?;
+                        match count {
+                            None => {
+                                let pieces = usize::try_from(value).ok().filter(|n| *n <= PIECES_MAX);
+                                count = Some(2 * pieces.ok_or(BROKEN)?);
+                            }
+                            Some(count) if numbers.len() < count => numbers.push(value),
+                            Some(_) => return Err(BROKEN),
+                        }
+                    }
+                    // The rest of the last block.
+                    0 => {}
+                    digit if digits.len() < 20 => digits.push(digit),
+                    _ => return Err(BROKEN),
+                }
+            }
+        }
+        Ok((numbers, taken))
+    }
+}
+
+fn check(pieces: Vec<(u64, u64)>, size: u64, stored: u64) -> Result<Sparse, Refusal> {
+    let mut end = 0;
+    let mut sum = 0u64;
+    for &(offset, length) in &pieces {
+        if offset < end {
+            return Err(BROKEN);
+        }
+        end = offset.checked_add(length).ok_or(BROKEN)?;
+        sum = sum.checked_add(length).ok_or(BROKEN)?;
+    }
+    match end <= size && sum == stored {
+        true => Ok(Sparse { pieces, size }),
+        false => Err(BROKEN),
+    }
+}

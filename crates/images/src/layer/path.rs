@@ -1,0 +1,188 @@
+//! Names of entries as paths beneath the root.
+
+use std::ffi::CString;
+
+use crate::entries::NAME_BYTES_MAX;
+
+/// The kernel's own limit for one name.
+const PART_BYTES_MAX: usize = 255;
+
+/// Directories below one another; each may hold a descriptor open while a tree is removed.
+const DEPTH_MAX: usize = 256;
+
+const WHITEOUT: &[u8] = b".wh.";
+/// What AUFS kept for itself, which found its way into old images; `.wh..wh..opq` is the one with a meaning.
+const WHITEOUT_META: &[u8] = b".wh..wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// A path that goes down only. The root itself is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EntryPath {
+    /// Parts with `/` between them; no `.`, no `..`, no zero byte.
+    bytes: Vec<u8>,
+}
+
+/// What an entry's name means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    Place(EntryPath),
+    /// What lower layers have under this path is to go.
+    Whiteout(EntryPath),
+    /// What lower layers have in this directory is to go.
+    Opaque(EntryPath),
+    /// Nothing.
+    Ignored,
+}
+
+impl EntryPath {
+    /// Refuses what leads upwards or starts at the root of something else.
+    pub(super) fn parse(name: &[u8]) -> Result<Self, &'static str> {
+        if name.contains(&0) {
+            return Err("its name holds a zero byte");
+        }
+        if name.starts_with(b"/") {
+            return Err("its name is absolute");
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err("its name is too long");
+        }
+        let mut bytes = Vec::with_capacity(name.len());
+        let mut depth = 0;
+        for part in name.split(|&byte| byte == b'/') {
+            match part {
+                b"" | b"." => continue,
+                b".." => return Err("its name leads upwards"),
+                _ if part.len() > PART_BYTES_MAX => return Err("a part of its name is too long"),
+                _ => {}
+            }
+            depth += 1;
+            if depth > DEPTH_MAX {
+                return Err("it lies too deep");
+            }
+            if !bytes.is_empty() {
+                bytes.push(b'/');
+            }
+            bytes.extend_from_slice(part);
+        }
+        Ok(Self { bytes })
+    }
+
+    /// The directory it lies in, and its name there. `None` of the root.
+    pub(super) fn split(&self) -> Option<(&[u8], CString)> {
+        let (parent, name) = match self.bytes.iter().rposition(|&byte| byte == b'/') {
+            Some(slash) => (&self.bytes[..slash], &self.bytes[slash + 1..]),
+            None if self.bytes.is_empty() => return None,
+            None => (&[][..], &self.bytes[..]),
+        };
+        Some((parent, CString::new(name).expect("it was checked for zero bytes")))
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Tells whiteouts from what is to be placed.
+pub(super) fn meaning(name: &[u8]) -> Result<Meaning, &'static str> {
+    let path = EntryPath::parse(name)?;
+    if !path.bytes.windows(WHITEOUT.len()).any(|window| window == WHITEOUT) {
+        return Ok(Meaning::Place(path));
+    }
+    let parts: Vec<&[u8]> = path.bytes.split(|&byte| byte == b'/').collect();
+    let Some((last, parents)) = parts.split_last() else { return Ok(Meaning::Place(path)) };
+    if parents.iter().chain([last]).any(|part| part.starts_with(WHITEOUT_META) && *part != OPAQUE) {
+        return Ok(Meaning::Ignored);
+    }
+    if parents.iter().any(|part| part.starts_with(WHITEOUT)) {
+        return Err("it lies in a whiteout");
+    }
+    let parent = EntryPath { bytes: parents.join(&b'/') };
+    if *last == OPAQUE {
+        return Ok(Meaning::Opaque(parent));
+    }
+    match last.strip_prefix(WHITEOUT) {
+        None => Ok(Meaning::Place(path)),
+        Some(b"" | b"." | b"..") => Err("it is a whiteout of nothing"),
+        Some(hidden) => {
+            let mut bytes = parent.bytes;
+            if !bytes.is_empty() {
+                bytes.push(b'/');
+            }
+            bytes.extend_from_slice(hidden);
+            Ok(Meaning::Whiteout(EntryPath { bytes }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn path(text: &str) -> EntryPath {
+        EntryPath { bytes: text.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn names_are_freed_of_what_means_nothing() {
+        for (name, expected) in [
+            ("a/b", "a/b"),
+            ("./a/b", "a/b"),
+            ("a//b/", "a/b"),
+            ("./", ""),
+            (".", ""),
+            ("", ""),
+            ("a/./b", "a/b"),
+            ("..a/b..", "..a/b.."),
+            ("a/...", "a/..."),
+        ] {
+            assert_eq!(meaning(name.as_bytes()).unwrap(), Meaning::Place(path(expected)), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let long = "a".repeat(256);
+        let deep = "a/".repeat(257);
+        let huge = "a/".repeat(2100);
+        for name in ["..", "../a", "a/../b", "a/..", "./..", "/a", "/", "//a", "a\0b", &long, &deep, &huge] {
+            assert!(meaning(name.as_bytes()).is_err(), "{name}");
+        }
+        for name in [".wh.", "a/.wh..", "a/.wh...", "a/.wh.b/c", ".wh../x"] {
+            assert!(meaning(name.as_bytes()).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn whiteouts_are_told_from_names() {
+        for (name, expected) in [
+            ("a/.wh.b", Meaning::Whiteout(path("a/b"))),
+            (".wh.b", Meaning::Whiteout(path("b"))),
+            (".wh..hidden", Meaning::Whiteout(path(".hidden"))),
+            (".wh....", Meaning::Whiteout(path("..."))),
+            ("a/.wh..wh..opq", Meaning::Opaque(path("a"))),
+            (".wh..wh..opq", Meaning::Opaque(path(""))),
+            (".wh..wh.plnk/12.34", Meaning::Ignored),
+            ("a/.wh..wh.orph", Meaning::Ignored),
+            ("a.wh.b", Meaning::Place(path("a.wh.b"))),
+            (".who", Meaning::Place(path(".who"))),
+        ] {
+            assert_eq!(meaning(name.as_bytes()), Ok(expected), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_leads_upwards(name in "[./ab\\x00wh]{0,40}") {
+            let paths = match meaning(name.as_bytes()) {
+                Ok(Meaning::Place(path) | Meaning::Whiteout(path) | Meaning::Opaque(path)) => path,
+                Ok(Meaning::Ignored) | Err(_) => return Ok(()),
+            };
+            prop_assert!(!paths.bytes.starts_with(b"/"));
+            for part in paths.bytes.split(|&byte| byte == b'/').filter(|_| !paths.bytes.is_empty()) {
+                prop_assert!(!matches!(part, b"" | b"." | b".."), "{}", name);
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Keys of cached steps: the digest of everything a step's result depends on.
+
+use std::collections::BTreeMap;
+
+use super::{Run, Step};
+use crate::{Digest, Hasher};
+
+/// Names what an image is after a step. The same base, steps and files have the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StepKey(pub Digest);
+
+/// Raised when a step of the same words begins to do something else.
+const VERSION: &str = "burrow build 1";
+
+/// The key before the first step. `base` is whatever names the base image exactly.
+pub fn base_key(base: &str) -> StepKey {
+    let mut fields = Fields::default();
+    fields.text(VERSION);
+    fields.text(base);
+    StepKey(fields.0.finish())
+}
+
+/// The key after `step`. `content` is [`super::content_hash`] of what a copy copies, and `None` for every other step.
+pub fn key(parent: StepKey, step: &Step, content: Option<Digest>) -> StepKey {
+    let mut fields = Fields::default();
+    fields.bytes(parent.0.as_bytes());
+    match step {
+        Step::Packages(names) => fields.list("packages", names),
+        Step::Copy(copy) => {
+            fields.text("copy");
+            fields.text(&copy.from);
+            fields.text(&copy.to);
+            fields.optional(copy.owner.as_deref());
+            fields.optional(copy.mode.map(|mode| mode.to_string()).as_deref());
+        }
+        Step::Run(Run::Shell(line)) => {
+            fields.text("shell");
+            fields.text(line);
+        }
+        Step::Run(Run::Argv(argv)) => fields.list("argv", argv),
+        Step::Env(variables) => fields.map("env", variables),
+        Step::User(user) => {
+            fields.text("user");
+            fields.text(user);
+        }
+        Step::Workdir(path) => {
+            fields.text("workdir");
+            fields.text(path);
+        }
+        Step::Entrypoint(argv) => fields.list("entrypoint", argv),
+        Step::Cmd(argv) => fields.list("cmd", argv),
+        Step::Labels(labels) => fields.map("labels", labels),
+    }
+    fields.optional(content.map(|content| content.to_string()).as_deref());
+    StepKey(fields.0.finish())
+}
+
+/// Every field with its length in front, so that no two lists of fields make the same bytes.
+#[derive(Default)]
+struct Fields(Hasher);
+
+impl Fields {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    fn optional(&mut self, text: Option<&str>) {
+        self.text(if text.is_some() { "some" } else { "none" });
+        self.text(text.unwrap_or_default());
+    }
+
+    fn list(&mut self, kind: &str, texts: &[String]) {
+        self.text(kind);
+        self.bytes(&(texts.len() as u64).to_le_bytes());
+        texts.iter().for_each(|text| self.text(text));
+    }
+
+    fn map(&mut self, kind: &str, map: &BTreeMap<String, String>) {
+        self.text(kind);
+        self.bytes(&(map.len() as u64).to_le_bytes());
+        for (name, value) in map {
+            self.text(name);
+            self.text(value);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Opens connections: name lookup, which addresses may be reached, TCP, TLS.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// A host that does not answer a SYN for this long is taken as unreachable; TCP alone would try for two minutes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// And one address of several: a network that drops IPv6 must not keep us from IPv4.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Addresses of one host that are tried.
+const ADDRESSES_MAX: usize = 8;
+
+/// Where a connection may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// To whatever the user named.
+    Named,
+    /// To what a registry on a private network may point to: everything but the host's own neighbours on the link,
+    /// where clouds keep their metadata.
+    Private,
+    /// To what a public registry may point to. Without this, it could make us ask servers only we can reach.
+    Public,
+}
+
+impl Reach {
+    fn allows(self, address: IpAddr) -> bool {
+        match self {
+            Self::Named => true,
+            Self::Private => !is_link_local(address),
+            Self::Public => is_public(address),
+        }
+    }
+}
+
+/// What the pool calls to open a connection.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) tls: TlsConnector,
+    pub(super) reach: Reach,
+}
+
+/// An open connection, encrypted or not.
+pub(super) struct Wire(Box<dyn Io>);
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+impl tower::Service<Uri> for Connector {
+    type Response = TokioIo<Wire>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Wire>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move { connector.dial(&uri).await.map(TokioIo::new) })
+    }
+}
+
+impl Connector {
+    async fn dial(&self, uri: &Uri) -> io::Result<Wire> {
+        let dialling = async {
+            let (host, port) = host_and_port(uri).ok_or(io::ErrorKind::InvalidInput)?;
+            let tcp = connect(&host, port, self.reach).await?;
+            match uri.scheme_str() == Some("https") {
+                true => encrypt(&self.tls, &host, tcp).await,
+                false => Ok(Wire(Box::new(tcp))),
+            }
+        };
+        timed(dialling).await
+    }
+}
+
+/// The host without the brackets of IPv6, and the port.
+pub(super) fn host_and_port(uri: &Uri) -> Option<(String, u16)> {
+    let host = uri.host()?.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    Some((host, uri.port_u16().unwrap_or(default)))
+}
+
+async fn connect(host: &str, port: u16, reach: Reach) -> io::Result<TcpStream> {
+    let mut last = None;
+    for address in lookup(host, port).await? {
+        if !reach.allows(address.ip()) {
+            last = Some(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{} is not an address this registry may point to", address.ip()),
+            ));
+            continue;
+        }
+        match tokio::time::timeout(ADDRESS_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(tcp)) => {
+                tcp.set_nodelay(true)?;
+                return Ok(tcp);
+            }
+            Ok(Err(error)) => last = Some(error),
+            Err(_) => last = Some(io::Error::new(io::ErrorKind::TimedOut, "no answer within 5 s")),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
+}
+
+async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host((host, port)).await?.take(ADDRESSES_MAX).collect())
+}
+
+async fn encrypt(tls: &TlsConnector, host: &str, tcp: TcpStream) -> io::Result<Wire> {
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    Ok(Wire(Box::new(tls.connect(name, tcp).await?)))
+}
+
+async fn timed<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match tokio::time::timeout(CONNECT_TIMEOUT, work).await {
+        Ok(result) => result,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer within 15 s")),
+    }
+}
+
+/// What a registry's own host turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Probed {
+    pub(super) encrypted: bool,
+    /// Whether its address is one that everybody can reach.
+    pub(super) public: bool,
+}
+
+/// Finds out how to speak to a host. Where plain HTTP is allowed it is a fallback: what offers TLS gets TLS.
+pub(super) async fn probe(tls: &TlsConnector, host: &str, port: u16, plain: bool) -> io::Result<Probed> {
+    timed(async {
+        let addresses = lookup(host, port).await?;
+        let public = addresses.iter().all(|address| is_public(address.ip()));
+        if !plain {
+            return Ok(Probed { encrypted: true, public });
+        }
+        let tcp = connect(host, port, Reach::Named).await?;
+        match encrypt(tls, host, tcp).await {
+            Ok(_) => Ok(Probed { encrypted: true, public }),
+            // It does speak TLS, as somebody we do not trust.
+            Err(error) if is_certificate_error(&error) => Err(error),
+            Err(_) => Ok(Probed { encrypted: false, public }),
+        }
+    })
+    .await
+}
+
+fn is_certificate_error(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// Whether an address is one of the internet's.
+fn is_public(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => is_public_v4(v4),
+        IpAddr::V6(v6) => {
+            let first = v6.segments()[0];
+            // Global unicast is 2000::/3; within it, documentation and the ways to wrap IPv4 are not for this.
+            (first & 0xe000) == 0x2000
+                && !(first == 0x2001 && matches!(v6.segments()[1], 0 | 0x0db8))
+                && first != 0x2002
+        }
+    }
+}
+
+fn is_public_v4(v4: Ipv4Addr) -> bool {
+    let [a, b, c, _] = v4.octets();
+    !(v4.is_private()
+        || v4.is_loopback()
+        || v4.is_link_local()
+        || v4.is_broadcast()
+        || v4.is_multicast()
+        || v4.is_documentation()
+        || a == 0
+        || a >= 240
+        // Carriers' own range, benchmarks, protocol assignments.
+        || (a == 100 && (64..128).contains(&b))
+        || (a == 198 && (18..20).contains(&b))
+        || (a == 192 && b == 0 && c == 0))
+}
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        ctx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_read(ctx, buffer)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, ctx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0).poll_write(ctx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_flush(ctx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0).poll_shutdown(ctx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_the_internet_are_public() {
+        for (text, public) in [
+            ("1.1.1.1", true),
+            ("151.101.0.1", true),
+            ("10.0.0.1", false),
+            ("172.16.0.1", false),
+            ("192.168.1.1", false),
+            ("127.0.0.1", false),
+            ("169.254.169.254", false),
+            ("100.64.0.1", false),
+            ("198.18.0.1", false),
+            ("0.0.0.0", false),
+            ("255.255.255.255", false),
+            ("224.0.0.1", false),
+            ("2606:4700::1", true),
+            ("::1", false),
+            ("::", false),
+            ("fe80::1", false),
+            ("fd00::1", false),
+            ("fd00:ec2::254", false),
+            ("2001:db8::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("2002:7f00:1::", false),
+            ("64:ff9b::7f00:1", false),
+        ] {
+            assert_eq!(is_public(text.parse().unwrap()), public, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_metadata_of_clouds_is_out_of_reach_of_every_registry() {
+        for text in ["169.254.169.254", "fe80::1", "::ffff:169.254.169.254"] {
+            let address = text.parse().unwrap();
+            assert!(!Reach::Private.allows(address) && !Reach::Public.allows(address), "{text}");
+        }
+        assert!(Reach::Private.allows("10.0.0.1".parse().unwrap()));
+    }
+}

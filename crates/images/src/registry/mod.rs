@@ -1,0 +1,276 @@
+//! Pulls images from OCI registries.
+//!
+//! [`Puller::resolve`] asks for manifest and configuration, which say everything about an image; then
+//! [`Puller::fetch`] downloads those layers that are not known yet. Dropping a future ends its work.
+
+mod blob;
+mod challenge;
+mod connect;
+mod credentials;
+mod http;
+mod session;
+mod tls;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use tokio_rustls::TlsConnector;
+
+use self::connect::Reach;
+use self::credentials::Login;
+use self::http::Http;
+use self::session::{Base, Session, Tokens};
+use crate::manifest::{self, Document};
+use crate::{CONFIG_BYTES_MAX, Digest, ImageError, ImageSpec, Platform, Reference};
+
+/// Layers at a time, as other tools have it: registries count connections.
+const AT_ONCE: usize = 3;
+
+/// Indexes within indexes; tools nest none in registries.
+const DEPTH_MAX: u32 = 3;
+
+/// How registries are spoken to.
+#[derive(Clone, Debug)]
+pub struct PullerOptions {
+    pub credentials: Credentials,
+    /// Lets plain HTTP be used where HTTPS does not work. Loopback needs no leave.
+    pub insecure: bool,
+    /// Certificates of private authorities in PEM form, beside the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Chosen from images for several.
+    pub platform: Platform,
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub enum Credentials {
+    Anonymous,
+    Password {
+        username: String,
+        password: Secret,
+    },
+    /// What `docker login` wrote: the entry for the registry, else anonymous. Helpers are not run.
+    DockerConfig {
+        path: PathBuf,
+    },
+}
+
+/// A password or token. Prints as `***`.
+#[derive(Clone)]
+pub struct Secret(pub String);
+
+/// Pulls from any number of registries; keeps connections and tokens.
+pub struct Puller {
+    options: PullerOptions,
+    tls: TlsConnector,
+    http: Http,
+    tokens: Tokens,
+    bases: tokio::sync::Mutex<HashMap<String, Base>>,
+}
+
+/// An image in a registry, by its documents, whose digests were verified.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    pub reference: Reference,
+    pub spec: ImageSpec,
+}
+
+/// How layers are downloaded.
+#[derive(Clone)]
+pub struct FetchOptions {
+    /// Layers become files here, named by the hexadecimal digits of their digest; complete ones are taken as they are.
+    pub cache: PathBuf,
+    /// Leaves the files when [`Fetched`] is dropped.
+    pub keep: bool,
+    pub progress: Arc<dyn Fn(Progress) + Send + Sync>,
+}
+
+/// How far one layer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Counted from 0, in the image.
+    pub layer: usize,
+    pub done: u64,
+    pub total: u64,
+}
+
+/// Downloaded layers, verified and on disk. Removes them when dropped, unless they are to be kept.
+#[derive(Debug)]
+pub struct Fetched {
+    files: Vec<(usize, PathBuf)>,
+    keep: bool,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Debug for FetchOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FetchOptions").field("cache", &self.cache).field("keep", &self.keep).finish()
+    }
+}
+
+impl fmt::Debug for Puller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Puller").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Puller {
+    /// Reads certificates, which takes some milliseconds.
+    pub fn new(options: PullerOptions) -> Result<Self, ImageError> {
+        let tls = tls::connector(options.ca_file.as_deref())?;
+        let http = Http::new(&tls);
+        Ok(Self { options, tls, http, tokens: Tokens::default(), bases: tokio::sync::Mutex::default() })
+    }
+
+    /// Finds out what an image is: manifest, platform, configuration.
+    pub async fn resolve(&self, reference: &Reference) -> Result<Resolved, ImageError> {
+        let session = self.session(reference).await?;
+        let of = reference.to_string();
+        let host = &self.options.platform;
+        let mut fetched = session.manifest(&reference.wanted(), reference.digest()).await?;
+        let mut depth = 0;
+        let manifest = loop {
+            match manifest::parse(&fetched.bytes, &of, fetched.media_type.as_deref())? {
+                Document::Manifest(manifest) => break manifest,
+                Document::Index(_) if depth == DEPTH_MAX => {
+                    let reason = "indexes are nested too deeply";
+                    return Err(ImageError::Document { document: "index", of, reason });
+                }
+                Document::Index(manifests) => {
+                    let chosen = manifest::choose(&manifests, host, &of)?;
+                    fetched = session.manifest(&chosen.digest.to_string(), Some(chosen.digest)).await?;
+                    depth += 1;
+                }
+            }
+        };
+        let config = session.blob(manifest.config.digest, manifest.config.size, CONFIG_BYTES_MAX).await?;
+        let config = manifest::parse_config(&config, &of)?;
+        let spec = manifest::assemble(fetched.digest, &manifest, config, host, &of)?;
+        Ok(Resolved { reference: reference.clone(), spec })
+    }
+
+    /// Downloads the layers with these indices (from 0), a few at a time.
+    ///
+    /// # Panics
+    ///
+    /// When an index is not one of the image's layers.
+    pub async fn fetch(
+        &self,
+        resolved: &Resolved,
+        layers: &[usize],
+        options: &FetchOptions,
+    ) -> Result<Fetched, ImageError> {
+        let session = self.session(&resolved.reference).await?;
+        let mut fetched = Fetched { files: Vec::new(), keep: options.keep };
+        // An image may have the same layer twice; it is one file.
+        let mut once: Vec<(usize, Digest)> = Vec::new();
+        for &index in layers {
+            let Some(digest) = resolved.spec.layers[index].digest else { continue };
+            if !once.iter().any(|(_, known)| *known == digest) {
+                once.push((index, digest));
+            }
+        }
+        let session = &session;
+        let mut downloads = futures_util::stream::iter(once)
+            .map(|(index, digest)| async move {
+                let path = blob::download(session, index, &resolved.spec.layers[index], options).await?;
+                Ok::<_, ImageError>((digest, path))
+            })
+            .buffer_unordered(AT_ONCE);
+        while let Some(downloaded) = downloads.next().await {
+            let (digest, path) = downloaded?;
+            for &index in layers.iter().filter(|index| resolved.spec.layers[**index].digest == Some(digest)) {
+                fetched.files.push((index, path.clone()));
+            }
+        }
+        Ok(fetched)
+    }
+
+    async fn session<'a>(&'a self, reference: &'a Reference) -> Result<Session<'a>, ImageError> {
+        let base = self.base(reference.registry()).await?;
+        let (credentials, registry) = (self.options.credentials.clone(), reference.registry().to_owned());
+        let login = tokio::task::spawn_blocking(move || Login::find(&credentials, &registry)).await;
+        let login = login.expect("reading credentials does not panic")?;
+        Ok(Session { http: &self.http, tokens: &self.tokens, base, login, reference })
+    }
+
+    /// How a registry is reached, found out once.
+    async fn base(&self, registry: &str) -> Result<Base, ImageError> {
+        let mut bases = self.bases.lock().await;
+        if let Some(base) = bases.get(registry) {
+            return Ok(base.clone());
+        }
+        // The one registry whose name is not its address.
+        let authority = if registry == "docker.io" { "registry-1.docker.io" } else { registry };
+        let plain = self.options.insecure || is_loopback(authority);
+        let (host, port) = split(authority);
+        let probed = connect::probe(&self.tls, &host, port.unwrap_or(443), plain).await;
+        let probed = match (probed, port) {
+            // Without a port, plain HTTP has another one.
+            (Err(_), None) if plain => connect::probe(&self.tls, &host, 80, plain).await,
+            (probed, _) => probed,
+        };
+        let probed = probed.map_err(|source| ImageError::Connect { host: authority.to_owned(), source })?;
+        let scheme = if probed.encrypted { "https" } else { "http" };
+        let elsewhere = if probed.public { Reach::Public } else { Reach::Private };
+        let base = Base { url: format!("{scheme}://{authority}"), elsewhere };
+        bases.insert(registry.to_owned(), base.clone());
+        Ok(base)
+    }
+}
+
+/// By its name: what only resolves to loopback may resolve to something else tomorrow.
+fn is_loopback(authority: &str) -> bool {
+    let (host, _) = split(authority);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Host, without the brackets of IPv6, and port.
+fn split(authority: &str) -> (String, Option<u16>) {
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
+        Some(_) | None => (authority, None),
+    };
+    (host.trim_start_matches('[').trim_end_matches(']').to_owned(), port)
+}
+
+impl Fetched {
+    /// The stored bytes of a layer, for [`crate::layer::apply`].
+    ///
+    /// # Panics
+    ///
+    /// When the layer was not among those fetched.
+    pub fn layer(&self, index: usize) -> Result<File, ImageError> {
+        let path = self.path(index);
+        File::open(path).map_err(ImageError::io("open", path.display()))
+    }
+
+    fn path(&self, index: usize) -> &Path {
+        let found = self.files.iter().find(|(layer, _)| *layer == index);
+        &found.expect("the caller fetched this layer").1
+    }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        if !self.keep {
+            for (_, path) in &self.files {
+                // Whoever cleans the directory up finds what is left.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

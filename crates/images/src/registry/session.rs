@@ -1,0 +1,257 @@
+//! Speaks to one repository of one registry: authenticates, follows, retries.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Method, StatusCode, Uri};
+use serde::Deserialize;
+
+use super::challenge::{self, Challenge, encode};
+use super::connect::Reach;
+use super::credentials::{Login, sensitive};
+use super::http::{Answer, Http, check_target, document, shown, status_error, without_secrets};
+use crate::manifest::ACCEPTED;
+use crate::{Digest, ImageError, MANIFEST_BYTES_MAX, Reference};
+
+/// Small documents are asked for this often, with these pauses between.
+const ATTEMPTS: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What a token server answers.
+const TOKEN_BYTES_MAX: u64 = 1024 * 1024;
+
+/// `Authorization` by registry and repository. A token is for one repository, as it should be.
+#[derive(Debug, Default)]
+pub(super) struct Tokens(Mutex<HashMap<(String, String), HeaderValue>>);
+
+/// How a registry is reached.
+#[derive(Clone, Debug)]
+pub(super) struct Base {
+    pub(super) url: String,
+    /// Where it may point to.
+    pub(super) elsewhere: Reach,
+}
+
+pub(super) struct Session<'a> {
+    pub(super) http: &'a Http,
+    pub(super) tokens: &'a Tokens,
+    pub(super) base: Base,
+    pub(super) login: Login,
+    pub(super) reference: &'a Reference,
+}
+
+/// A manifest or index as it came, its digest verified.
+pub(super) struct Fetched {
+    pub(super) bytes: Bytes,
+    pub(super) media_type: Option<String>,
+    pub(super) digest: Digest,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+impl Session<'_> {
+    /// A manifest or index, by tag or digest.
+    pub(super) async fn manifest(
+        &self,
+        wanted: &str,
+        expected: Option<Digest>,
+    ) -> Result<Fetched, ImageError> {
+        let mut headers = HeaderMap::new();
+        for media_type in ACCEPTED {
+            headers.append(ACCEPT, HeaderValue::from_static(media_type));
+        }
+        let path = format!("/v2/{}/manifests/{wanted}", self.reference.repository());
+        let (bytes, answered) = self.document(&path, &headers, MANIFEST_BYTES_MAX).await?;
+        let digest = Digest::of(&bytes);
+        let stated = answered.get("docker-content-digest").and_then(|value| value.to_str().ok());
+        // What a registry says of a tag is no proof, but where it contradicts itself something is wrong.
+        let stated = stated.and_then(|text| text.parse::<Digest>().ok());
+        if let Some(expected) = expected.or(stated).filter(|expected| *expected != digest) {
+            return Err(ImageError::Mismatch { what: self.reference.to_string(), expected, found: digest });
+        }
+        let media_type = answered.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media_type = media_type.map(|text| text.split(';').next().unwrap_or_default().trim().to_owned());
+        Ok(Fetched { bytes, media_type, digest })
+    }
+
+    /// A small blob.
+    pub(super) async fn blob(&self, digest: Digest, size: u64, limit: u64) -> Result<Bytes, ImageError> {
+        let what = || format!("{digest} of {}", self.reference);
+        if size > limit {
+            return Err(ImageError::TooLarge { what: what(), limit, unit: "bytes" });
+        }
+        let (bytes, _) = self.document(&self.blob_path(digest), &HeaderMap::new(), limit).await?;
+        if bytes.len() as u64 != size {
+            return Err(ImageError::Size { what: what(), expected: size, found: bytes.len() as u64 });
+        }
+        match Digest::of(&bytes) {
+            found if found == digest => Ok(bytes),
+            found => Err(ImageError::Mismatch { what: what(), expected: digest, found }),
+        }
+    }
+
+    pub(super) fn blob_path(&self, digest: Digest) -> String {
+        format!("/v2/{}/blobs/{digest}", self.reference.repository())
+    }
+
+    async fn document(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        limit: u64,
+    ) -> Result<(Bytes, HeaderMap), ImageError> {
+        let mut pause = PAUSE;
+        for _ in 1..ATTEMPTS {
+            match self.document_once(path, headers, limit).await {
+                Err(error) if may_pass(&error) => {
+                    tracing::debug!(%error, "asking the registry again");
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                result => return result,
+            }
+        }
+        self.document_once(path, headers, limit).await
+    }
+
+    async fn document_once(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        limit: u64,
+    ) -> Result<(Bytes, HeaderMap), ImageError> {
+        let answer = self.get(path, headers).await?;
+        let (parts, body) = answer.response.into_parts();
+        let bytes = document(body, &answer.url, limit).await?;
+        Ok((bytes, parts.headers))
+    }
+
+    /// Asks for a path of the registry, once more after it said who it wants to know. Answers success only.
+    pub(super) async fn get(&self, path: &str, headers: &HeaderMap) -> Result<Answer, ImageError> {
+        let url: Uri = format!("{}{path}", self.base.url).parse().map_err(|_| ImageError::Reference {
+            text: self.reference.to_string(),
+            reason: "it makes no address",
+        })?;
+        let mut challenged = false;
+        loop {
+            let known = self.token();
+            let answer = self.http.get(&url, headers, known.as_ref(), self.base.elsewhere).await?;
+            match answer.response.status() {
+                status if status.is_success() => return Ok(answer),
+                StatusCode::UNAUTHORIZED if answer.same_origin && !challenged => {
+                    challenged = true;
+                    let header = self.answer(&url, &answer).await?;
+                    self.keep_token(header);
+                }
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if answer.same_origin => {
+                    return Err(self.denied());
+                }
+                StatusCode::NOT_FOUND if answer.same_origin => {
+                    return Err(ImageError::NotFound { reference: self.reference.to_string() });
+                }
+                _ => return Err(status_error(answer).await),
+            }
+        }
+    }
+
+    /// What the registry wants to see in `Authorization`.
+    async fn answer(&self, url: &Uri, answer: &Answer) -> Result<HeaderValue, ImageError> {
+        let asked = challenge::choose(answer.response.headers()).map_err(|challenge| {
+            ImageError::Challenge { registry: self.reference.registry().to_owned(), challenge }
+        })?;
+        match asked {
+            Challenge::Basic => self.login.basic().ok_or_else(|| self.denied()),
+            Challenge::Bearer { realm, service } => self.fetch_token(url, &realm, service.as_deref()).await,
+        }
+    }
+
+    async fn fetch_token(
+        &self,
+        registry: &Uri,
+        realm: &str,
+        service: Option<&str>,
+    ) -> Result<HeaderValue, ImageError> {
+        let refused =
+            |reason| ImageError::Redirect { from: shown(registry), to: without_secrets(realm), reason };
+        // Only what is needed is asked for, whatever the registry suggests.
+        let scope = format!("repository:{}:pull", self.reference.repository());
+        let mut query = format!("scope={}", encode(&scope));
+        if let Some(service) = service {
+            query.push_str(&format!("&service={}", encode(service)));
+        }
+        let separator = if realm.contains('?') { '&' } else { '?' };
+        let with_query: Uri =
+            format!("{realm}{separator}{query}").parse().map_err(|_| refused("it is no address"))?;
+        check_target(registry, &with_query).map_err(refused)?;
+        let reach = match with_query.authority() == registry.authority() {
+            true => Reach::Named,
+            false => self.base.elsewhere,
+        };
+        let mut headers = HeaderMap::new();
+        let (method, url, body) = match &self.login {
+            Login::Identity { token } => {
+                let url: Uri = realm.parse().map_err(|_| refused("it is no address"))?;
+                let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+                headers.insert(CONTENT_TYPE, form);
+                let token = encode(&token.0);
+                let body = format!("grant_type=refresh_token&client_id=burrow&refresh_token={token}&{query}");
+                (Method::POST, url, Bytes::from(body))
+            }
+            Login::Anonymous | Login::Password { .. } => {
+                if let Some(basic) = self.login.basic() {
+                    headers.insert(AUTHORIZATION, basic);
+                }
+                (Method::GET, with_query, Bytes::new())
+            }
+        };
+        let response = self.http.send(method, &url, &headers, body, reach).await?;
+        match response.status() {
+            status if status.is_success() => {}
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Err(self.denied()),
+            _ => return Err(status_error(Answer { response, same_origin: false, url }).await),
+        }
+        let bytes = document(response.into_body(), &url, TOKEN_BYTES_MAX).await?;
+        let token: Token = serde_json::from_slice(&bytes).map_err(|source| ImageError::Json {
+            document: "token",
+            of: shown(&url),
+            source,
+        })?;
+        let token = token.token.or(token.access_token).filter(|token| !token.is_empty());
+        let header = token.and_then(|token| sensitive(&format!("Bearer {token}")));
+        header.ok_or_else(|| self.denied())
+    }
+
+    fn denied(&self) -> ImageError {
+        ImageError::Denied {
+            registry: self.reference.registry().to_owned(),
+            repository: self.reference.repository().to_owned(),
+            who: self.login.who(),
+        }
+    }
+
+    fn token(&self) -> Option<HeaderValue> {
+        let tokens = self.tokens.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(&self.token_key()).cloned()
+    }
+
+    fn keep_token(&self, header: HeaderValue) {
+        let mut tokens = self.tokens.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.insert(self.token_key(), header);
+    }
+
+    fn token_key(&self) -> (String, String) {
+        (self.reference.registry().to_owned(), self.reference.repository().to_owned())
+    }
+}
+
+/// Whether the same request may fare better soon.
+pub(super) fn may_pass(error: &ImageError) -> bool {
+    matches!(error, ImageError::Transfer { .. } | ImageError::Status { status: 408 | 429 | 500.., .. })
+}
