@@ -134,6 +134,7 @@ fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
             user: None,
             lifetime: Lifetime::Persistent { expires_ms: None },
             services: BTreeMap::new(),
+            network: burrow_model::NetworkPolicy::closed(),
         },
         state: State::Creating,
         stop_reason: None,

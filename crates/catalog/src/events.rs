@@ -120,7 +120,10 @@ fn jump_after_a_boot(
         return Ok(());
     }
     let transaction = connection.unchecked_transaction()?;
-    transaction.execute("UPDATE sqlite_sequence SET seq = seq + ? WHERE name = 'events'", [BOOT_GAP])?;
+    transaction.execute(
+        "UPDATE sqlite_sequence SET seq = seq + ? WHERE name IN ('events', 'egress_log')",
+        [BOOT_GAP],
+    )?;
     transaction.execute(
         "INSERT OR REPLACE INTO settings (tenant, key, value) VALUES (?, 'host_boot', ?)",
         [tenant.as_str(), host_boot],

@@ -196,6 +196,11 @@ impl KeyCache {
         }
     }
 
+    /// By id: keys are few, and those who ask by id rarely.
+    pub(crate) fn find(&self, id: &KeyId) -> Option<KeyRow> {
+        self.read().values().find(|row| row.id == *id).cloned()
+    }
+
     fn revoke(&self, id: &KeyId) {
         self.write().retain(|_, row| row.id != *id);
     }

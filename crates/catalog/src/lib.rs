@@ -14,20 +14,24 @@
 //! an unknown one. What is absent: decisions, and a clock. It stores and answers.
 
 mod connection;
+mod egress;
 mod error;
 mod events;
 mod execs;
 mod idempotency;
 mod images;
 mod keys;
+mod layers;
 mod migrate;
 mod operations;
 mod page;
+mod ports;
 mod reader;
 mod reserve;
 mod rows;
 mod sandboxes;
 mod search;
+mod stock;
 mod upkeep;
 mod writer;
 
@@ -45,22 +49,27 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 
 use connection::{Columns, integer};
+use egress::EgressFeed;
 use events::EventFeed;
 use keys::KeyCache;
+use ports::PortCache;
 use reader::Readers;
 use reserve::Reserve;
 use writer::{Manner, Writer};
 
+pub use egress::{EGRESS_KEPT, EGRESS_KEPT_MS, EgressFilter, EgressKind, EgressRow, EgressVerdict};
 pub use error::CatalogError;
 pub use execs::EXECS_KEPT;
 pub use idempotency::{Begun, IDEMPOTENCY_KEPT_MS, Idempotency};
 pub use keys::KeySecret;
 pub use migrate::VERSION;
 pub use page::{PAGE_LIMIT_MAX, Page, PageRequest};
+pub use ports::{PUBLISHED_MAX, Published};
 pub use rows::{
-    EventRow, ExecRow, ExecState, ImageRow, Inserted, KeyRow, NewEvent, NewKey, OperationRow, SandboxChange,
-    SandboxFilter, SandboxRow,
+    EventRow, ExecRow, ExecState, ImageRow, Inserted, KeyRow, LayerRow, NewEvent, NewKey, OperationRow,
+    SandboxChange, SandboxFilter, SandboxRow,
 };
+pub use stock::StockRow;
 pub use upkeep::Size;
 
 /// The write-ahead log keeps at most this while it is empty; in use it reaches about half.
@@ -78,7 +87,9 @@ struct Inner {
     readers: Option<Readers>,
     writer: Writer,
     keys: Arc<KeyCache>,
+    ports: Arc<PortCache>,
     events: Arc<EventFeed>,
+    egress: Arc<EgressFeed>,
     default_tenant: TenantId,
     /// Names this run of the daemon, to tell what an earlier one began.
     boot: String,
@@ -165,7 +176,9 @@ impl Inner {
             readers: None,
             writer: Writer::start(connection, reserve)?,
             keys: Arc::new(settled.keys),
+            ports: Arc::new(settled.ports),
             events: Arc::new(settled.events),
+            egress: Arc::new(settled.egress),
             default_tenant: settled.default_tenant,
             boot: HEXLOWER.encode(&boot),
             path: None,
@@ -184,7 +197,9 @@ impl fmt::Debug for Catalog {
 struct Settled {
     default_tenant: TenantId,
     keys: KeyCache,
+    ports: PortCache,
     events: EventFeed,
+    egress: EgressFeed,
 }
 
 /// Every step may be repeated: each finds what an earlier attempt made.
@@ -192,8 +207,10 @@ fn settle(connection: &Connection) -> Result<Settled, CatalogError> {
     migrate::migrate(connection)?;
     let default_tenant = settle_default_tenant(connection)?;
     let events = EventFeed::settle(connection, &default_tenant)?;
+    let egress = EgressFeed::settle(connection)?;
     let keys = KeyCache::load(connection)?;
-    Ok(Settled { default_tenant, keys, events })
+    let ports = PortCache::load(connection)?;
+    Ok(Settled { default_tenant, keys, ports, events, egress })
 }
 
 fn open_file(path: &Path, connection: &Connection) -> Result<(Settled, Readers), CatalogError> {

@@ -7,7 +7,13 @@ use rusqlite::Connection;
 
 use crate::CatalogError;
 
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_foundation.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_foundation.sql"),
+    include_str!("../migrations/0002_images.sql"),
+    include_str!("../migrations/0003_ports.sql"),
+    include_str!("../migrations/0004_egress.sql"),
+    include_str!("../migrations/0005_stock.sql"),
+];
 
 /// The version this program writes.
 pub const VERSION: u32 = MIGRATIONS.len() as u32;

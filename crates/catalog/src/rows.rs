@@ -176,8 +176,25 @@ pub struct NewKey {
 pub struct ImageRow {
     pub tenant: TenantId,
     pub image: Image,
-    /// Whether the image's name still points at it. A newer image of the same name takes the name over.
-    pub named: bool,
+    /// When it was removed, if its row is left only for the sandboxes made from it.
+    pub removed_ms: Option<u64>,
+}
+
+/// A volume kept under what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerRow {
+    pub tenant: TenantId,
+    /// A chain id, or the key of a build's step.
+    pub key: String,
+    pub volume: ImageId,
+    /// Volume of the layer it was made upon.
+    pub parent: Option<ImageId>,
+    /// What made it, for people.
+    pub what: String,
+    /// Bytes of files it added.
+    pub size_bytes: u64,
+    pub created_ms: u64,
+    pub used_ms: u64,
 }
 
 /// An operation under way: what the journal holds.

@@ -10,7 +10,7 @@ use crate::connection::{Columns, integer, json, word};
 use crate::writer::Manner;
 use crate::{
     Catalog, CatalogError, Idempotency, Inserted, OperationRow, SandboxChange, SandboxRow, idempotency,
-    operations,
+    operations, stock,
 };
 
 /// Most sandboxes one call of `expired` names: the caller comes again.
@@ -26,16 +26,25 @@ impl Catalog {
     ) -> Result<Inserted, CatalogError> {
         let boot = self.inner.boot.clone();
         self.write(Manner::GROWTH, move |connection| {
-            if let Some(given) = &idempotency {
-                let earlier = idempotency::of_sandbox(connection, &row.tenant, given, &boot, row.created_ms)?;
-                if let Some(earlier) = earlier {
-                    return Ok(Inserted::Existing(earlier));
-                }
-                idempotency::remember_sandbox(connection, given, &row, &boot)?;
+            let inserted = insert_new(connection, &row, idempotency.as_ref(), &boot)?;
+            if inserted == Inserted::New {
+                operations::insert(connection, &operation)?;
             }
-            insert(connection, &row)?;
-            operations::insert(connection, &operation)?;
-            Ok(Inserted::New)
+            Ok(inserted)
+        })
+        .await
+    }
+
+    /// Stores a sandbox that was made from stock and runs already. Till this commit its row in stock names what it
+    /// has; with it, its own does.
+    pub async fn insert_running_sandbox(
+        &self,
+        row: SandboxRow,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Inserted, CatalogError> {
+        let boot = self.inner.boot.clone();
+        self.write(Manner::GROWTH, move |connection| {
+            insert_new(connection, &row, idempotency.as_ref(), &boot)
         })
         .await
     }
@@ -95,7 +104,7 @@ impl Catalog {
         now_ms: u64,
     ) -> Result<(), CatalogError> {
         let id = id.clone();
-        let keys = self.inner.keys.clone();
+        let (keys, ports) = (self.inner.keys.clone(), self.inner.ports.clone());
         let work = move |connection: &Connection| {
             connection
                 .prepare_cached(
@@ -112,7 +121,10 @@ impl Catalog {
             }
             Ok(id.clone())
         };
-        let after = move |id: &SandboxId| keys.revoke_of_sandbox(id);
+        let after = move |id: &SandboxId| {
+            keys.revoke_of_sandbox(id);
+            ports.forget(id);
+        };
         self.inner.writer.write_then(Manner::UPKEEP, work, after).await?;
         Ok(())
     }
@@ -126,6 +138,25 @@ impl Catalog {
         })
         .await
     }
+}
+
+/// A new sandbox, unless its creator's key has made one before. Whatever was in stock under its id is its own now.
+fn insert_new(
+    connection: &Connection,
+    row: &SandboxRow,
+    idempotency: Option<&Idempotency>,
+    boot: &str,
+) -> Result<Inserted, CatalogError> {
+    if let Some(given) = idempotency {
+        let earlier = idempotency::of_sandbox(connection, &row.tenant, given, boot, row.created_ms)?;
+        if let Some(earlier) = earlier {
+            return Ok(Inserted::Existing(earlier));
+        }
+        idempotency::remember_sandbox(connection, given, row, boot)?;
+    }
+    insert(connection, row)?;
+    stock::take(connection, &row.id)?;
+    Ok(Inserted::New)
 }
 
 pub(crate) fn find(

@@ -1,6 +1,6 @@
 //! Finding sandboxes: by what people type, and in pages by what they filter for.
 
-use burrow_model::{SandboxId, TenantId};
+use burrow_model::{BUILD_LABEL, SandboxId, TenantId};
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, params_from_iter};
 
@@ -107,6 +107,11 @@ impl Query {
         query.values.push(Sql::Text(tenant.to_string()));
         if let Some((created_ms, id)) = page.after::<SandboxId>()? {
             query.and("(created_ms, id) < (?, ?)", [Sql::Integer(created_ms), Sql::Text(id.to_string())]);
+        }
+        // Sandboxes of builds are the daemon's own.
+        if !filter.labels.iter().any(|label| label.key == BUILD_LABEL) {
+            let built = "NOT EXISTS (SELECT 1 FROM sandbox_labels l WHERE l.sandbox = id AND l.key = ?)";
+            query.and(built, [Sql::Text(BUILD_LABEL.to_owned())]);
         }
         for label in &filter.labels {
             let holds =

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 mod crash;
+mod egress;
 mod events;
 mod execs;
 mod full_disk;
@@ -11,7 +12,9 @@ mod keys;
 mod migrations;
 mod opening;
 mod pages;
+mod ports;
 mod rows;
 mod sandboxes;
 mod search;
+mod stock;
 mod upkeep;

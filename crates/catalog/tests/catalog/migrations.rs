@@ -19,10 +19,13 @@ fn fixture(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/v{version}.sql"))
 }
 
+/// Steps that came together with the one after them: no catalog was ever left at these.
+const NEVER_RELEASED: [u32; 3] = [2, 3, 4];
+
 #[tokio::test]
 async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
     let fresh = fresh_schema();
-    for version in 1..=VERSION {
+    for version in (1..=VERSION).filter(|version| !NEVER_RELEASED.contains(version)) {
         let Ok(dump) = fs::read_to_string(fixture(version)) else {
             write_fixture_or_fail(version).await;
             continue;
@@ -88,6 +91,7 @@ async fn populate(catalog: &Catalog) {
     catalog.create_key_with_secret(rows::key(&tenant, Scope::Admin), &SECRET.parse().unwrap()).await.unwrap();
     catalog.insert_image(&tenant, rows::image("base", NOW)).await.unwrap();
     catalog.append_event(rows::event(&tenant, "sandbox.created")).await.unwrap();
+    catalog.insert_stock(vec![rows::stock(&tenant, NOW)]).await.unwrap();
 }
 
 /// Opens the fixtures' key, and nothing else anywhere.

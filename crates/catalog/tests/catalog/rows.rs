@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burrow_catalog::{
-    Catalog, ExecRow, ExecState, Inserted, NewEvent, NewKey, OperationRow, PageRequest, SandboxRow,
+    Catalog, ExecRow, ExecState, Inserted, NewEvent, NewKey, OperationRow, PageRequest, SandboxRow, StockRow,
 };
 use burrow_model::{
     ExecId, Image, ImageConfig, ImageId, Lifetime, Limits, OperationId, SandboxId, SandboxSpec, Scope, State,
@@ -24,6 +24,7 @@ pub(crate) fn spec() -> SandboxSpec {
         user: None,
         lifetime: Lifetime::Persistent { expires_ms: None },
         services: BTreeMap::new(),
+        network: burrow_model::NetworkPolicy::closed(),
     }
 }
 
@@ -44,6 +45,16 @@ pub(crate) fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
         stopped_ms: None,
         failure: None,
         generation: 0,
+    }
+}
+
+pub(crate) fn stock(tenant: &TenantId, made_ms: u64) -> StockRow {
+    StockRow {
+        id: SandboxId::generate(),
+        tenant: tenant.clone(),
+        image: ImageId::generate(),
+        disk_bytes: 1 << 30,
+        made_ms,
     }
 }
 
@@ -89,7 +100,15 @@ pub(crate) fn key(tenant: &TenantId, scope: Scope) -> NewKey {
 
 pub(crate) fn image(name: &str, created_ms: u64) -> Image {
     let config = ImageConfig { user: Some("user".to_owned()), ..ImageConfig::default() };
-    Image { id: ImageId::generate(), name: name.parse().unwrap(), config, size_bytes: 1 << 20, created_ms }
+    Image {
+        id: ImageId::generate(),
+        names: vec![name.parse().unwrap()],
+        config,
+        origin: burrow_model::ImageOrigin::default(),
+        layer: None,
+        size_bytes: 1 << 20,
+        created_ms,
+    }
 }
 
 pub(crate) fn event(tenant: &TenantId, kind: &str) -> NewEvent {

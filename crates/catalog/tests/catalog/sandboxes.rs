@@ -60,8 +60,8 @@ async fn every_row_has_a_tenant_and_a_foreign_id_answers_as_an_unknown_one() {
     let revoked = catalog.revoke_key(&stranger, &key.id, NOW).await;
     assert!(matches!(revoked, Err(CatalogError::Unknown { kind: "key", .. })));
     assert_eq!(catalog.image(&stranger, &image.id).await.unwrap(), None);
-    assert_eq!(catalog.image_by_name(&stranger, &image.name).await.unwrap(), None);
-    assert!(!catalog.delete_image(&stranger, &image.id).await.unwrap());
+    assert_eq!(catalog.image_by_name(&stranger, &image.names[0]).await.unwrap(), None);
+    assert!(!catalog.remove_image(&stranger, &image.id, NOW).await.unwrap());
     assert!(catalog.events_since(&stranger, 0, 10).await.unwrap().is_empty());
 }
 

@@ -1,0 +1,216 @@
+//! Ports that anybody may open, and the secret that signs links to those that not anybody may.
+//!
+//! Every request to a port asks whether it is public, so that is kept in RAM: loaded at open, changed on the writer's
+//! thread after each commit and before its answer. A port that was unpublished is therefore closed when
+//! [`Catalog::unpublish_port`] returns.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use burrow_model::{KeyId, SandboxId, TenantId};
+use data_encoding::HEXLOWER;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::connection::{Columns, integer};
+use crate::writer::Manner;
+use crate::{Catalog, CatalogError, KeyRow};
+
+/// Public ports of one sandbox: a person publishes a handful.
+pub const PUBLISHED_MAX: usize = 64;
+
+/// Bytes of the secret that signs links: as many as the hash it is used with.
+const SECRET_BYTES: usize = 32;
+
+/// Where the secret is kept among the catalog's settings.
+const SECRET_SETTING: &str = "port_link_secret";
+
+/// What [`Catalog::publish_port`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    Now,
+    Already,
+    /// The sandbox has [`PUBLISHED_MAX`] of them.
+    TooMany,
+}
+
+impl Catalog {
+    /// Makes a port public. [`CatalogError::Unknown`] when the tenant has no such sandbox.
+    pub async fn publish_port(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        port: u16,
+        now_ms: u64,
+    ) -> Result<Published, CatalogError> {
+        let cache = self.inner.ports.clone();
+        let (owner, id) = (tenant.clone(), sandbox.clone());
+        let work = move |connection: &Connection| publish(connection, &owner, &id, port, now_ms);
+        let (tenant, sandbox) = (tenant.clone(), sandbox.clone());
+        let after = move |published: &Published| match published {
+            Published::Now | Published::Already => cache.insert(&tenant, &sandbox, port),
+            Published::TooMany => {}
+        };
+        self.inner.writer.write_then(Manner::GROWTH, work, after).await
+    }
+
+    /// Makes it private again. Of one that was not public: nothing to do.
+    pub async fn unpublish_port(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        port: u16,
+    ) -> Result<(), CatalogError> {
+        let cache = self.inner.ports.clone();
+        let (owner, id) = (tenant.clone(), sandbox.clone());
+        let work = move |connection: &Connection| {
+            connection
+                .prepare_cached("DELETE FROM published_ports WHERE sandbox = ? AND port = ? AND tenant = ?")?
+                .execute(params![id.as_str(), port, owner.as_str()])?;
+            Ok(())
+        };
+        let (tenant, sandbox) = (tenant.clone(), sandbox.clone());
+        let after = move |(): &()| cache.remove(&tenant, &sandbox, port);
+        self.inner.writer.write_then(Manner::UPKEEP, work, after).await
+    }
+
+    /// The public ports of a sandbox of this tenant. Answers from RAM.
+    pub fn published_ports(&self, tenant: &TenantId, sandbox: &SandboxId) -> BTreeSet<u16> {
+        let cache = self.inner.ports.read();
+        let found = cache.get(sandbox).filter(|public| public.tenant == *tenant);
+        found.map(|public| public.ports.clone()).unwrap_or_default()
+    }
+
+    /// Whose sandbox it is, if that port of it is public. Answers from RAM, for requests that carry no credentials.
+    pub fn publisher(&self, sandbox: &SandboxId, port: u16) -> Option<TenantId> {
+        let cache = self.inner.ports.read();
+        cache.get(sandbox).filter(|public| public.ports.contains(&port)).map(|public| public.tenant.clone())
+    }
+
+    /// The key of this id, if it is usable now. Answers from RAM.
+    pub fn usable_key(&self, id: &KeyId, now_ms: u64) -> Option<KeyRow> {
+        self.inner.keys.find(id).filter(|row| row.is_usable(now_ms))
+    }
+
+    /// The secret that links to ports are signed with: made by the first call, the same ever after.
+    pub async fn port_link_secret(&self) -> Result<[u8; 32], CatalogError> {
+        let tenant = self.default_tenant();
+        let text = self.write(Manner::GROWTH, move |connection| link_secret(connection, &tenant)).await?;
+        let corrupt = || CatalogError::Corrupt { findings: vec![format!("the setting `{SECRET_SETTING}`")] };
+        let bytes = HEXLOWER.decode(text.as_bytes()).map_err(|_| corrupt())?;
+        bytes.try_into().map_err(|_| corrupt())
+    }
+}
+
+// === impl PortCache ===
+
+/// The public ports of one sandbox.
+pub(crate) struct Public {
+    tenant: TenantId,
+    ports: BTreeSet<u16>,
+}
+
+/// Every public port.
+pub(crate) struct PortCache {
+    by_sandbox: RwLock<HashMap<SandboxId, Public>>,
+}
+
+impl PortCache {
+    pub(crate) fn load(connection: &Connection) -> Result<Self, CatalogError> {
+        let cache = Self { by_sandbox: RwLock::new(HashMap::new()) };
+        let mut statement = connection.prepare("SELECT * FROM published_ports")?;
+        let rows = statement.query_and_then((), |row| {
+            let port = u16::try_from(row.count("port")?).unwrap_or(0);
+            Ok::<_, CatalogError>((row.parsed("tenant")?, row.parsed("sandbox")?, port))
+        })?;
+        for row in rows {
+            let (tenant, sandbox, port) = row?;
+            cache.insert(&tenant, &sandbox, port);
+        }
+        Ok(cache)
+    }
+
+    /// Forgets a sandbox that is gone.
+    pub(crate) fn forget(&self, sandbox: &SandboxId) {
+        // Most sandboxes publish nothing; their end needs no exclusive lock.
+        if self.read().contains_key(sandbox) {
+            self.write().remove(sandbox);
+        }
+    }
+
+    fn insert(&self, tenant: &TenantId, sandbox: &SandboxId, port: u16) {
+        let mut cache = self.write();
+        let public = cache
+            .entry(sandbox.clone())
+            .or_insert_with(|| Public { tenant: tenant.clone(), ports: BTreeSet::new() });
+        public.ports.insert(port);
+    }
+
+    fn remove(&self, tenant: &TenantId, sandbox: &SandboxId, port: u16) {
+        let mut cache = self.write();
+        let Some(public) = cache.get_mut(sandbox).filter(|public| public.tenant == *tenant) else { return };
+        public.ports.remove(&port);
+        if public.ports.is_empty() {
+            cache.remove(sandbox);
+        }
+    }
+
+    // A panic while the lock was held cannot have left the map half-changed in a way that opens a port.
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<SandboxId, Public>> {
+        self.by_sandbox.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<SandboxId, Public>> {
+        self.by_sandbox.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === the rows ===
+
+fn publish(
+    connection: &Connection,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+    port: u16,
+    now_ms: u64,
+) -> Result<Published, CatalogError> {
+    if crate::sandboxes::find(connection, tenant, sandbox)?.is_none() {
+        return Err(CatalogError::Unknown { kind: "sandbox", id: sandbox.to_string() });
+    }
+    let sql = "SELECT port FROM published_ports WHERE sandbox = ?";
+    let ports = connection
+        .prepare_cached(sql)?
+        .query_map([sandbox.as_str()], |row| row.get::<_, u16>(0))?
+        .collect::<Result<BTreeSet<u16>, _>>()?;
+    if ports.contains(&port) {
+        return Ok(Published::Already);
+    }
+    if ports.len() >= PUBLISHED_MAX {
+        return Ok(Published::TooMany);
+    }
+    connection
+        .prepare_cached(
+            "INSERT INTO published_ports (sandbox, port, tenant, created_ms) VALUES (?, ?, ?, ?)",
+        )?
+        .execute(params![sandbox.as_str(), port, tenant.as_str(), integer(now_ms)])?;
+    Ok(Published::Now)
+}
+
+fn link_secret(connection: &Connection, tenant: &TenantId) -> Result<String, CatalogError> {
+    let sql = "SELECT value FROM settings WHERE tenant = ? AND key = ?";
+    let found = connection
+        .prepare_cached(sql)?
+        .query_row([tenant.as_str(), SECRET_SETTING], |row| row.get(0))
+        .optional()?;
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let mut bytes = [0; SECRET_BYTES];
+    getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+    let text = HEXLOWER.encode(&bytes);
+    connection.prepare_cached("INSERT INTO settings (tenant, key, value) VALUES (?, ?, ?)")?.execute([
+        tenant.as_str(),
+        SECRET_SETTING,
+        &text,
+    ])?;
+    Ok(text)
+}

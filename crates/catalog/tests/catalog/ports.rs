@@ -1,0 +1,90 @@
+//! Public ports: known at once, kept over a restart, gone with their sandbox; and the secret that signs links.
+
+use burrow_catalog::{Catalog, CatalogError, PUBLISHED_MAX, Published};
+use burrow_model::{SandboxId, Scope, TenantId};
+
+use crate::rows::{self, NOW};
+
+async fn sandbox(catalog: &Catalog, tenant: &TenantId) -> SandboxId {
+    let row = rows::sandbox(tenant, NOW);
+    let operation = rows::operation(&row, "create");
+    catalog.insert_sandbox_with_operation(row.clone(), operation, None).await.unwrap();
+    row.id
+}
+
+#[tokio::test]
+async fn a_port_is_public_from_its_commit_on_until_it_is_withdrawn() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.db");
+    let catalog = Catalog::open(&path).unwrap();
+    let tenant = catalog.default_tenant();
+    let id = sandbox(&catalog, &tenant).await;
+    assert_eq!(catalog.publisher(&id, 8080), None);
+    assert_eq!(catalog.publish_port(&tenant, &id, 8080, NOW).await.unwrap(), Published::Now);
+    assert_eq!(catalog.publish_port(&tenant, &id, 8080, NOW).await.unwrap(), Published::Already);
+    assert_eq!(catalog.publish_port(&tenant, &id, 65535, NOW).await.unwrap(), Published::Now);
+    assert_eq!(catalog.publisher(&id, 8080), Some(tenant.clone()));
+    assert_eq!(catalog.publisher(&id, 8081), None);
+    drop(catalog);
+    let catalog = Catalog::open(&path).unwrap();
+    assert_eq!(catalog.published_ports(&tenant, &id), [8080, 65535].into());
+    catalog.unpublish_port(&tenant, &id, 8080).await.unwrap();
+    catalog.unpublish_port(&tenant, &id, 8080).await.unwrap();
+    assert_eq!((catalog.publisher(&id, 8080), catalog.publisher(&id, 65535)), (None, Some(tenant.clone())));
+    catalog.delete_sandbox(&id, None, NOW).await.unwrap();
+    assert_eq!(catalog.publisher(&id, 65535), None);
+    drop(catalog);
+    assert_eq!(Catalog::open(&path).unwrap().publisher(&id, 65535), None);
+}
+
+#[tokio::test]
+async fn a_foreign_sandbox_answers_as_an_unknown_one() {
+    let catalog = Catalog::in_memory().unwrap();
+    let (tenant, other) = (catalog.default_tenant(), catalog.create_tenant("other", NOW).await.unwrap());
+    let id = sandbox(&catalog, &tenant).await;
+    for (who, what) in [(&other, &id), (&tenant, &SandboxId::generate())] {
+        let refused = catalog.publish_port(who, what, 80, NOW).await;
+        assert!(matches!(refused, Err(CatalogError::Unknown { kind: "sandbox", .. })), "{refused:?}");
+    }
+    catalog.publish_port(&tenant, &id, 80, NOW).await.unwrap();
+    catalog.unpublish_port(&other, &id, 80).await.unwrap();
+    assert_eq!(catalog.publisher(&id, 80), Some(tenant.clone()), "others cannot withdraw it");
+    assert!(catalog.published_ports(&other, &id).is_empty());
+}
+
+#[tokio::test]
+async fn public_ports_are_bounded() {
+    let catalog = Catalog::in_memory().unwrap();
+    let tenant = catalog.default_tenant();
+    let id = sandbox(&catalog, &tenant).await;
+    for port in 1..=u16::try_from(PUBLISHED_MAX).unwrap() {
+        assert_eq!(catalog.publish_port(&tenant, &id, port, NOW).await.unwrap(), Published::Now);
+    }
+    assert_eq!(catalog.publish_port(&tenant, &id, 9999, NOW).await.unwrap(), Published::TooMany);
+    assert_eq!(catalog.publisher(&id, 9999), None);
+}
+
+#[tokio::test]
+async fn the_secret_of_links_is_made_once_and_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.db");
+    let catalog = Catalog::open(&path).unwrap();
+    let secret = catalog.port_link_secret().await.unwrap();
+    assert_eq!(catalog.port_link_secret().await.unwrap(), secret);
+    drop(catalog);
+    assert_eq!(Catalog::open(&path).unwrap().port_link_secret().await.unwrap(), secret);
+    assert_ne!(Catalog::in_memory().unwrap().port_link_secret().await.unwrap(), secret);
+}
+
+#[tokio::test]
+async fn a_key_is_found_by_its_id_while_it_is_usable() {
+    let catalog = Catalog::in_memory().unwrap();
+    let tenant = catalog.default_tenant();
+    let mut new = rows::key(&tenant, Scope::Exec);
+    new.expires_ms = Some(NOW + 10);
+    let (row, _) = catalog.create_key(new).await.unwrap();
+    assert_eq!(catalog.usable_key(&row.id, NOW).as_ref(), Some(&row));
+    assert_eq!(catalog.usable_key(&row.id, NOW + 10), None);
+    catalog.revoke_key(&tenant, &row.id, NOW).await.unwrap();
+    assert_eq!(catalog.usable_key(&row.id, NOW), None);
+}
