@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 
-use crate::{BootOptions, Capabilities, Incidents, Machine, Runtime, RuntimeError};
+use crate::{Begun, BootOptions, Capabilities, FinishOptions, Incidents, Machine, Runtime, RuntimeError};
 
 /// `inner`, but its `fail_at`-th call fails.
 #[derive(Debug)]
@@ -75,6 +75,23 @@ impl<R: Runtime> Runtime for Faulty<R> {
 
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
         self.run(self.inner.boot(id, options)).await
+    }
+
+    fn begins_ahead(&self) -> bool {
+        self.inner.begins_ahead()
+    }
+
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        self.run(self.inner.begin(id, options)).await
+    }
+
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        self.run(self.inner.finish(id, begun, options)).await
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {

@@ -13,6 +13,7 @@ pub mod sim;
 
 use std::fmt;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -41,6 +42,31 @@ pub trait Runtime: fmt::Debug + Send + Sync {
 
     /// Starts the machine and returns when its guest agent listens. The machine outlives this process.
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError>;
+
+    /// Whether [`Self::begin`] and [`Self::finish`] work here.
+    fn begins_ahead(&self) -> bool {
+        false
+    }
+
+    /// Starts a machine as far as it gets without knowing whose it will be: its agent waits for its boot document, and
+    /// [`Self::finish`] takes no longer than the agent itself. `boot_document` is not looked at. What `begin` made is
+    /// ended and removed by [`Self::destroy`], as any machine is; without `finish`, it does not outlive this process.
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        let _ = options;
+        Err(RuntimeError::NotAhead { id: id.clone() })
+    }
+
+    /// Gives a begun machine its name and its boot document, and returns when its agent listens. After a failure the
+    /// machine is of no use, and `destroy` removes what is left.
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        let _ = (begun, options);
+        Err(RuntimeError::NotAhead { id: id.clone() })
+    }
 
     /// Finds again a machine that ran before this daemon did: by pid, start time and boot id, never by pid alone.
     /// `None`: it is gone.
@@ -77,6 +103,25 @@ pub struct BootOptions {
     pub limits: Limits,
     /// JSON the guest reads at boot (`burrow_guest::protocol::Boot`); opaque here, and secret.
     pub boot_document: Vec<u8>,
+}
+
+/// What a machine that was begun ahead learns last.
+#[derive(Debug)]
+pub struct FinishOptions {
+    pub hostname: String,
+    /// As in [`BootOptions`].
+    pub boot_document: Vec<u8>,
+}
+
+/// A machine whose agent waits for its boot document.
+#[derive(Debug)]
+pub struct Begun {
+    machine: Machine,
+    /// What it was called when it was begun.
+    hostname: String,
+    root: PathBuf,
+    /// Where the agent waits; `None` for a simulated one. When it closes, the agent ends.
+    socket: Option<UnixStream>,
 }
 
 /// A machine as the catalog remembers it. Enough to find it again, and to tell it from a stranger with its pid.
@@ -128,6 +173,10 @@ pub enum RuntimeError {
     NoMachine { id: SandboxId },
     #[error("the launcher process is gone")]
     Launcher { source: io::Error },
+    #[error("could not {step}")]
+    Host { step: &'static str, source: io::Error },
+    #[error("this driver cannot begin the machine of sandbox `{id}` ahead of time")]
+    NotAhead { id: SandboxId },
     #[error("the runtime driver was told to fail")]
     Injected,
 }

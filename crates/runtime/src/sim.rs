@@ -11,7 +11,9 @@ use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 use tokio::sync::watch;
 
-use crate::{Ability, BootOptions, Capabilities, Incidents, Machine, Runtime, RuntimeError};
+use crate::{
+    Ability, Begun, BootOptions, Capabilities, FinishOptions, Incidents, Machine, Runtime, RuntimeError,
+};
 
 /// A driver whose machines exist only in this process.
 #[derive(Debug, Default)]
@@ -127,6 +129,29 @@ impl Runtime for Sim {
         // A machine already there is replaced, and whoever waits for its end is told by the dropped sender.
         world.machines.insert(id.clone(), Slot { seen, ended: watch::Sender::new(false) });
         Ok(machine)
+    }
+
+    fn begins_ahead(&self) -> bool {
+        true
+    }
+
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        let (hostname, root) = (options.hostname.clone(), options.root.clone());
+        let machine = self.boot(id, BootOptions { boot_document: Vec::new(), ..options }).await?;
+        Ok(Begun { machine, hostname, root, socket: None })
+    }
+
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        self.change(id, |seen| {
+            seen.hostname = options.hostname;
+            seen.boot_document = options.boot_document;
+        })?;
+        Ok(begun.machine)
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {

@@ -19,6 +19,8 @@ pub async fn all(volumes: &dyn Volumes) {
     a_sandbox_outlives_its_image(volumes).await;
     the_pool_has_room(volumes).await;
     what_is_sent_can_be_received(volumes).await;
+    an_image_is_built_upon_another(volumes).await;
+    an_image_is_made_of_a_sandbox(volumes).await;
 }
 
 /// Runs the part that needs a driver shared between tasks.
@@ -81,6 +83,41 @@ async fn an_image_is_staged_then_sealed_then_removed(volumes: &dyn Volumes) {
     volumes.remove_image(&image).await.expect("removing works");
     let inventory = volumes.inventory().await.expect("the inventory is readable");
     assert!(!inventory.staged.contains(&image) && !inventory.images.contains(&image));
+}
+
+async fn an_image_is_built_upon_another(volumes: &dyn Volumes) {
+    let (parent, child) = (sealed(volumes).await, ImageId::generate());
+    let rootfs = volumes.stage_image_from(&child, &parent).await.expect("staging works");
+    assert_eq!(volumes.stage_image_from(&child, &parent).await.expect("staging again works"), rootfs);
+    assert!(rootfs.ends_with("rootfs"));
+    let unsealed = volumes.locate_image(&child).await;
+    assert!(matches!(unsealed, Err(VolumeError::ImageNotFound { .. })), "{unsealed:?}");
+    volumes.seal_image(&child).await.expect("sealing works");
+    assert!(volumes.locate_image(&child).await.expect("locating works").ends_with("rootfs"));
+
+    // Each stands for itself.
+    volumes.remove_image(&parent).await.expect("removing works");
+    let id = SandboxId::generate();
+    volumes.create(&id, &child, DISK_BYTES).await.expect("creating works");
+    volumes.destroy(&id).await.expect("destroying works");
+    let gone = volumes.stage_image_from(&ImageId::generate(), &parent).await;
+    assert!(matches!(&gone, Err(VolumeError::ImageNotFound { image }) if *image == parent), "{gone:?}");
+    volumes.remove_image(&child).await.expect("removing works");
+}
+
+async fn an_image_is_made_of_a_sandbox(volumes: &dyn Volumes) {
+    let (base, id, image) = (sealed(volumes).await, SandboxId::generate(), ImageId::generate());
+    volumes.create(&id, &base, DISK_BYTES).await.expect("creating works");
+    let used = volumes.used(&id).await.expect("the usage is readable");
+    volumes.stage_image_of_sandbox(&image, &id).await.expect("staging works");
+    volumes.seal_image(&image).await.expect("sealing works");
+    assert_eq!(volumes.used(&id).await.expect("the usage is readable"), used, "a copy is not the sandbox's");
+    volumes.destroy(&id).await.expect("destroying works");
+    volumes.locate_image(&image).await.expect("the image outlives the sandbox");
+    let gone = volumes.stage_image_of_sandbox(&ImageId::generate(), &id).await;
+    assert!(matches!(&gone, Err(VolumeError::NotFound { .. })), "{gone:?}");
+    volumes.remove_image(&image).await.expect("removing works");
+    volumes.remove_image(&base).await.expect("removing works");
 }
 
 async fn every_call_may_be_repeated(volumes: &dyn Volumes) {

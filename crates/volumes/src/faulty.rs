@@ -72,6 +72,22 @@ impl<V: Volumes> Volumes for Faulty<V> {
         self.change(self.inner.stage_image(id)).await
     }
 
+    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, VolumeError> {
+        self.change(self.inner.stage_image_from(id, parent)).await
+    }
+
+    async fn stage_image_of_sandbox(
+        &self,
+        id: &ImageId,
+        sandbox: &SandboxId,
+    ) -> Result<PathBuf, VolumeError> {
+        self.change(self.inner.stage_image_of_sandbox(id, sandbox)).await
+    }
+
+    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
+        self.inner.locate_image(id).await
+    }
+
     async fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {
         self.change(self.inner.seal_image(id)).await
     }

@@ -11,6 +11,7 @@ mod command;
 pub mod conformance;
 pub mod debian;
 pub mod faulty;
+pub mod inside;
 mod shift;
 pub mod sim;
 
@@ -36,6 +37,18 @@ pub const UID_COUNT: u32 = 65_536;
 pub trait Volumes: fmt::Debug + Send + Sync {
     /// A writable, empty volume to build an image in; `rootfs/` exists. An older one of the same id is emptied.
     async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError>;
+
+    /// A writable copy-on-write child of the sealed image `parent`, to build another image in. An older one of the
+    /// same id is replaced.
+    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, VolumeError>;
+
+    /// A writable copy of a sandbox's volume as it is at this moment, to make an image of. The sandbox may run on. What
+    /// the two share stays charged to the sandbox for as long as either has it.
+    async fn stage_image_of_sandbox(&self, id: &ImageId, sandbox: &SandboxId)
+    -> Result<PathBuf, VolumeError>;
+
+    /// Where the files of a sealed image are. To be read only.
+    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError>;
 
     /// Makes a staged image read-only and final. After this it never changes.
     async fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError>;
@@ -166,6 +179,22 @@ impl VolumeError {
 impl<V: Volumes + ?Sized> Volumes for Arc<V> {
     async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
         (**self).stage_image(id).await
+    }
+
+    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, VolumeError> {
+        (**self).stage_image_from(id, parent).await
+    }
+
+    async fn stage_image_of_sandbox(
+        &self,
+        id: &ImageId,
+        sandbox: &SandboxId,
+    ) -> Result<PathBuf, VolumeError> {
+        (**self).stage_image_of_sandbox(id, sandbox).await
+    }
+
+    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
+        (**self).locate_image(id).await
     }
 
     async fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {

@@ -1,6 +1,7 @@
 //! Volumes without a file system, for simulation.
 //!
-//! Keeps the seam's promises (idempotence, errors, the inventory) and no files: the paths it answers do not exist.
+//! Keeps the seam's promises (idempotence, errors, the inventory) and no files: the paths it answers do not exist. One
+//! in a folder keeps the files of images too, as plain directories, for tests of those who fill them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use burrow_model::{ImageId, SandboxId};
 
-use crate::{Chunks, Inventory, Space, VolumeError, VolumeId, Volumes};
+use crate::{Chunks, Inventory, Space, VolumeError, VolumeId, Volumes, step};
 
 /// What the simulated pool holds unless told otherwise.
 const TOTAL_BYTES: u64 = 1 << 40;
@@ -19,6 +20,8 @@ const TOTAL_BYTES: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct Sim {
     state: Mutex<Contents>,
+    /// Where files are kept, if they are.
+    folder: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -44,7 +47,38 @@ impl Default for Sim {
 impl Sim {
     pub fn new(total_bytes: u64) -> Self {
         let (images, staged, sandboxes) = Default::default();
-        Self { state: Mutex::new(Contents { total_bytes, images, staged, sandboxes }) }
+        Self { state: Mutex::new(Contents { total_bytes, images, staged, sandboxes }), folder: None }
+    }
+
+    /// With files, in an empty directory.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self { folder: Some(folder.to_owned()), ..Self::default() }
+    }
+
+    /// Makes the files of a volume, as those of another or none.
+    fn fill(&self, into: &Path, from: Option<&Path>) -> Result<(), VolumeError> {
+        if self.folder.is_none() {
+            return Ok(());
+        }
+        let made = (|| {
+            match std::fs::remove_dir_all(into) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => std::fs::create_dir_all(into)?,
+            }
+            from.map_or(Ok(()), |from| copy_tree(from, into))
+        })();
+        made.map_err(step("make the files of", into))
+    }
+
+    fn empty(&self, volume: &Path) -> Result<(), VolumeError> {
+        match self.folder.as_ref().map(|_| std::fs::remove_dir_all(volume)) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(step("remove", volume)(error)),
+            Some(Ok(()) | Err(_)) | None => Ok(()),
+        }
+    }
+
+    fn rootfs(&self, folder: &str, id: &str) -> PathBuf {
+        self.folder.as_deref().unwrap_or(Path::new("/sim")).join(folder).join(id).join("rootfs")
     }
 
     /// Charges a sandbox for `bytes` more, as writing would; `false` when its quota or the pool does not allow it.
@@ -90,8 +124,21 @@ impl Contents {
     }
 }
 
-fn rootfs(folder: &str, id: &str) -> PathBuf {
-    Path::new("/sim").join(folder).join(id).join("rootfs")
+/// Files, directories and links; owners as they come.
+fn copy_tree(from: &Path, into: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, target) = (entry.file_type()?, into.join(entry.file_name()));
+        if kind.is_dir() {
+            std::fs::create_dir(&target)?;
+            copy_tree(&entry.path(), &target)?;
+        } else if kind.is_symlink() {
+            std::os::unix::fs::symlink(std::fs::read_link(entry.path())?, &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
 }
 
 #[async_trait]
@@ -99,14 +146,56 @@ impl Volumes for Sim {
     async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
         let mut state = self.state();
         state.check_room()?;
+        let root = self.rootfs("staged", id.as_str());
+        self.fill(&root, None)?;
         state.staged.insert(id.clone());
-        Ok(rootfs("staged", id.as_str()))
+        Ok(root)
+    }
+
+    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, VolumeError> {
+        let mut state = self.state();
+        state.check_room()?;
+        if !state.images.contains(parent) {
+            return Err(VolumeError::ImageNotFound { image: parent.clone() });
+        }
+        let root = self.rootfs("staged", id.as_str());
+        self.fill(&root, Some(&self.rootfs("images", parent.as_str())))?;
+        state.staged.insert(id.clone());
+        Ok(root)
+    }
+
+    async fn stage_image_of_sandbox(
+        &self,
+        id: &ImageId,
+        sandbox: &SandboxId,
+    ) -> Result<PathBuf, VolumeError> {
+        let mut state = self.state();
+        state.check_room()?;
+        state.disk(sandbox)?;
+        let root = self.rootfs("staged", id.as_str());
+        // Sandboxes have no files of their own here.
+        self.fill(&root, None)?;
+        state.staged.insert(id.clone());
+        Ok(root)
+    }
+
+    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
+        match self.state().images.contains(id) {
+            true => Ok(self.rootfs("images", id.as_str())),
+            false => Err(VolumeError::ImageNotFound { image: id.clone() }),
+        }
     }
 
     async fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {
         let mut state = self.state();
-        if !state.staged.remove(id) && !state.images.contains(id) {
-            return Err(VolumeError::ImageNotFound { image: id.clone() });
+        let (staged, sealed) = (self.rootfs("staged", id.as_str()), self.rootfs("images", id.as_str()));
+        match state.staged.remove(id) {
+            true => {
+                self.fill(&sealed, Some(&staged))?;
+                self.empty(&staged)?;
+            }
+            false if state.images.contains(id) => {}
+            false => return Err(VolumeError::ImageNotFound { image: id.clone() }),
         }
         state.images.insert(id.clone());
         Ok(())
@@ -114,6 +203,9 @@ impl Volumes for Sim {
 
     async fn remove_image(&self, id: &ImageId) -> Result<(), VolumeError> {
         let mut state = self.state();
+        for folder in ["staged", "images"] {
+            self.empty(&self.rootfs(folder, id.as_str()))?;
+        }
         state.staged.remove(id);
         state.images.remove(id);
         Ok(())
@@ -128,11 +220,11 @@ impl Volumes for Sim {
             }
             state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0 });
         }
-        Ok(rootfs("sandboxes", id.as_str()))
+        Ok(self.rootfs("sandboxes", id.as_str()))
     }
 
     async fn locate(&self, id: &SandboxId) -> Result<PathBuf, VolumeError> {
-        self.state().disk(id).map(|_| rootfs("sandboxes", id.as_str()))
+        self.state().disk(id).map(|_| self.rootfs("sandboxes", id.as_str()))
     }
 
     async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), VolumeError> {
@@ -205,6 +297,8 @@ mod tests {
     #[tokio::test]
     async fn the_simulation_keeps_the_promises_of_the_seam() {
         crate::conformance::all(&Sim::default()).await;
+        let folder = tempfile::tempdir().unwrap();
+        crate::conformance::all(&Sim::in_folder(folder.path())).await;
     }
 
     #[tokio::test]

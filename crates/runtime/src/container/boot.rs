@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use burrow_model::{Limits, MIB, SandboxId};
+use burrow_network::Attachment;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::cgroup::Group;
@@ -18,7 +19,7 @@ use super::process::Process;
 use super::report::Report;
 use super::root::{Root, RootError};
 use super::{Shared, step};
-use crate::{Machine, RuntimeError};
+use crate::{BootOptions, Machine, RuntimeError};
 
 /// A machine is up within milliseconds. Ten seconds are for a host that swaps.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,6 +45,22 @@ pub(super) struct Start {
     pub(super) net: OwnedFd,
     pub(super) hostname: String,
     pub(super) limits: Limits,
+}
+
+impl Start {
+    /// The options, checked, and the document apart.
+    pub(super) fn of(id: &SandboxId, options: BootOptions) -> Result<(Self, Vec<u8>), RuntimeError> {
+        let BootOptions { root, attachment, hostname, limits, boot_document } = options;
+        match attachment {
+            Attachment::Namespaces { user, net } => {
+                Ok((Self { id: id.clone(), root, user, net, hostname, limits }, boot_document))
+            }
+            Attachment::None => {
+                let message = "a container needs a user and a network namespace".to_owned();
+                Err(RuntimeError::Boot { id: id.clone(), step: "plug in the network".to_owned(), message })
+            }
+        }
+    }
 }
 
 impl Shared {

@@ -15,7 +15,9 @@
 //! Invariant: all that `boot` makes on the host is in the sandbox's cgroups, so that `destroy` needs nothing but the
 //! id. (Files inside the root are the volume's.)
 
+mod ahead;
 mod boot;
+pub mod bounds;
 mod cgroup;
 mod launcher;
 mod probe;
@@ -32,9 +34,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
-use burrow_network::Attachment;
 
-use crate::{Ability, BootOptions, Capabilities, Incidents, Machine, Runtime, RuntimeError};
+use crate::{
+    Ability, Begun, BootOptions, Capabilities, FinishOptions, Incidents, Machine, Runtime, RuntimeError,
+};
 use boot::{Start, Started, await_report, ended_early};
 use cgroup::{Group, Groups};
 use launcher::{LaunchError, Launcher};
@@ -113,6 +116,13 @@ impl ContainerRuntime {
         .await
     }
 
+    /// After a failure whose reason is worth more than one for the clean-up, which `destroy` repeats anyway.
+    async fn clean_up(&self, id: &SandboxId) {
+        if let Err(left) = self.destroy(id).await {
+            tracing::warn!(%id, error = &left as &dyn std::error::Error, "a failed boot left something behind");
+        }
+    }
+
     /// Runs blocking work where it may block.
     async fn off_thread<T: Send + 'static>(&self, work: impl FnOnce(&Shared) -> T + Send + 'static) -> T {
         let shared = Arc::clone(&self.shared);
@@ -139,8 +149,7 @@ impl Runtime for ContainerRuntime {
 
     async fn prepare_image(&self, root: &Path) -> io::Result<()> {
         let path = root.to_owned();
-        // The RAM is that of no sandbox; a boot writes its own.
-        let prepare = move |shared: &Shared| Root::open(&path)?.prepare(&shared.guest_binary, 0);
+        let prepare = move |shared: &Shared| Root::open(&path)?.prepare_image(&shared.guest_binary);
         self.off_thread(prepare).await.map_err(|error| {
             let message = format!("could not {} in `{}`: {}", error.step, root.display(), error.source);
             io::Error::new(error.source.kind(), message)
@@ -153,19 +162,7 @@ impl Runtime for ContainerRuntime {
             let step = "run machines on this host".to_owned();
             return Err(RuntimeError::Boot { id: id.clone(), step, message: reason.clone() });
         }
-        let BootOptions { root, attachment, hostname, limits, boot_document } = options;
-        let (user, net) = match attachment {
-            Attachment::Namespaces { user, net } => (user, net),
-            Attachment::None => {
-                let message = "a container needs a user and a network namespace".to_owned();
-                return Err(RuntimeError::Boot {
-                    id: id.clone(),
-                    step: "plug in the network".to_owned(),
-                    message,
-                });
-            }
-        };
-        let start = Start { id: id.clone(), root, user, net, hostname, limits };
+        let (start, boot_document) = Start::of(id, options)?;
         let Started { machine, socket } = self.work(id, move |shared, _| shared.start(&start)).await?;
         let ready = await_report(id, socket, &boot_document).await;
         match (ready, machine) {
@@ -175,13 +172,52 @@ impl Runtime for ContainerRuntime {
                 Err(ended_early(id))
             }
             (Err(error), _) => {
-                // The reason for the failure is worth more than one for the clean-up, which `destroy` repeats anyway.
-                if let Err(left) = self.destroy(id).await {
-                    tracing::warn!(%id, error = &left as &dyn std::error::Error, "a failed boot left something behind");
-                }
+                self.clean_up(id).await;
                 Err(error)
             }
         }
+    }
+
+    fn begins_ahead(&self) -> bool {
+        self.capabilities.available == Ability::Yes
+    }
+
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        if !self.begins_ahead() {
+            return Err(RuntimeError::NotAhead { id: id.clone() });
+        }
+        let (start, _) = Start::of(id, options)?;
+        let (hostname, root) = (start.hostname.clone(), start.root.clone());
+        let started = self.work(id, move |shared, _| {
+            let started = shared.start(&start)?;
+            ahead::warm(&start.root);
+            Ok(started)
+        });
+        match started.await? {
+            Started { machine: Some(machine), socket } => {
+                Ok(Begun { machine, hostname, root, socket: Some(socket) })
+            }
+            Started { machine: None, .. } => {
+                self.clean_up(id).await;
+                Err(ended_early(id))
+            }
+        }
+    }
+
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        let Begun { machine, hostname, root, socket } = begun;
+        let Some(socket) = socket else { return Err(ended_early(id)) };
+        if hostname != options.hostname {
+            let renamed = machine.clone();
+            self.work(id, move |_, id| ahead::rename(id, &renamed, &root, &options.hostname)).await?;
+        }
+        await_report(id, socket, &options.boot_document).await?;
+        Ok(machine)
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {
@@ -202,7 +238,8 @@ impl Runtime for ContainerRuntime {
                 None => Ok(()),
             }
         };
-        wait.await.map_err(|source: io::Error| RuntimeError::Launcher { source })
+        wait.await
+            .map_err(|source: io::Error| RuntimeError::Host { step: "wait for a machine's end", source })
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), RuntimeError> {
@@ -240,7 +277,7 @@ impl Runtime for ContainerRuntime {
     async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError> {
         let found =
             self.off_thread(|shared| shared.groups.as_ref().map_or(Ok(Vec::new()), Groups::inventory)).await;
-        found.map_err(|source| RuntimeError::Launcher { source })
+        found.map_err(|source| RuntimeError::Host { step: "list the machines", source })
     }
 }
 

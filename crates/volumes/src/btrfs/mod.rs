@@ -5,6 +5,7 @@
 //!   <pool>/staged/<image>/rootfs       being filled
 //!   <pool>/sandboxes/<sandbox>/rootfs  writable, limited by a quota group
 //!   <pool>/transfer/                   on the way out or in
+//!   <pool>/retired/                    marks of quota groups that have yet to go
 //! ```
 //!
 //! An image is sealed by taking a read-only snapshot of what was staged: it appears whole, data and all, in one
@@ -22,9 +23,10 @@ mod quota;
 mod tests;
 mod transfer;
 
-use std::fs::{self, DirBuilder, File};
+use std::fmt;
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
@@ -77,7 +79,9 @@ impl BtrfsVolumes {
     /// Opens the pool, making and mounting it first where that is needed. Blocks (a new pool takes a second).
     pub fn open(options: Options) -> Result<Arc<Self>, VolumeError> {
         let pool = Pool::open(&options)?;
-        let quotas = Quotas::open(&pool.directory).map_err(step("open the quotas of", &pool.root))?;
+        let retired = Folder::open(&pool.root, "retired")?;
+        let quotas =
+            Quotas::open(&pool.directory, &retired.path).map_err(step("open the quotas of", &pool.root))?;
         if let QuotaSupport::Unavailable { reason } = quotas.support() {
             tracing::warn!(pool = %pool.root.display(), reason, "disk limits of sandboxes are not enforced");
         }
@@ -90,7 +94,7 @@ impl BtrfsVolumes {
             quotas,
         });
         let live = inner.sandboxes.ids::<SandboxId>()?;
-        inner.quotas.retire_all_but(&live).map_err(step("list the quotas of", &inner.pool.root))?;
+        inner.quotas.retire_marked(retired.id_names()?, &live);
         transfer::sweep(&inner)?;
         let housekeeper = OnceLock::from(Housekeeper::start(&inner)?);
         Ok(Arc::new(Self { inner, housekeeper }))
@@ -139,6 +143,39 @@ impl Volumes for BtrfsVolumes {
     async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
         let id = id.clone();
         self.blocking(move |inner| inner.stage_image(&id)).await
+    }
+
+    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, VolumeError> {
+        let (id, parent) = (id.clone(), parent.clone());
+        self.blocking(move |inner| {
+            let source = inner.open_image(&parent)?;
+            inner.stage_copy(&id, &source)
+        })
+        .await
+    }
+
+    async fn stage_image_of_sandbox(
+        &self,
+        id: &ImageId,
+        sandbox: &SandboxId,
+    ) -> Result<PathBuf, VolumeError> {
+        let (id, sandbox) = (id.clone(), sandbox.clone());
+        self.blocking(move |inner| {
+            let path = inner.sandboxes.path.join(sandbox.as_str());
+            inner.locate(&sandbox)?;
+            let source = File::open(&path).map_err(step("open the volume", &path))?;
+            inner.stage_copy(&id, &source)
+        })
+        .await
+    }
+
+    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            inner.open_image(&id)?;
+            Ok(inner.images.path.join(id.as_str()).join("rootfs"))
+        })
+        .await
     }
 
     async fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {
@@ -194,9 +231,9 @@ impl Volumes for BtrfsVolumes {
     async fn destroy(&self, id: &SandboxId) -> Result<(), VolumeError> {
         let id = id.clone();
         self.blocking(move |inner| {
-            inner.remove(&inner.sandboxes, id.as_str())?;
+            // Marked first: a crash after the removal must not leave a group that nobody knows of.
             inner.quotas.retire(&id);
-            Ok(())
+            inner.remove(&inner.sandboxes, id.as_str())
         })
         .await
     }
@@ -241,6 +278,26 @@ impl Inner {
         Ok(rootfs)
     }
 
+    /// A writable snapshot in `staged/`. It joins no quota group: what sandboxes are charged for is theirs alone.
+    fn stage_copy(&self, id: &ImageId, source: &File) -> Result<PathBuf, VolumeError> {
+        self.check_room()?;
+        self.remove(&self.staged, id.as_str())?;
+        let path = self.staged.path.join(id.as_str());
+        ioctl::snapshot(&self.staged.directory, id.as_str(), source, Access::Writable, None)
+            .map_err(self.failed("stage the image", &path))?;
+        Ok(path.join("rootfs"))
+    }
+
+    fn open_image(&self, image: &ImageId) -> Result<File, VolumeError> {
+        let path = self.images.path.join(image.as_str());
+        match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(VolumeError::ImageNotFound { image: image.clone() })
+            }
+            opened => opened.map_err(step("open the image", &path)),
+        }
+    }
+
     fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {
         if !self.images.holds(id.as_str()) {
             let path = self.staged.path.join(id.as_str());
@@ -263,13 +320,7 @@ impl Inner {
             return Ok(path.join("rootfs"));
         }
         self.check_room()?;
-        let source = match File::open(self.images.path.join(image.as_str())) {
-            Ok(source) => source,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(VolumeError::ImageNotFound { image: image.clone() });
-            }
-            Err(error) => return Err(step("open the image", &self.images.path.join(image.as_str()))(error)),
-        };
+        let source = self.open_image(image)?;
         let made = self.quotas.with_group(&self.pool.directory, id, disk_bytes, |group| {
             ioctl::snapshot(&self.sandboxes.directory, id.as_str(), &source, Access::Writable, group)
         });
@@ -370,6 +421,8 @@ impl Folder {
             Ok(()) | Err(_) => {}
         }
         let directory = File::open(&path).map_err(step("open the directory", &path))?;
+        // Also one that was there before, made by somebody less careful.
+        directory.set_permissions(Permissions::from_mode(0o700)).map_err(step("close to others", &path))?;
         Ok(Self { path, directory })
     }
 
@@ -380,17 +433,20 @@ impl Folder {
     }
 
     /// The subvolumes here whose names are ids, in order.
-    fn ids<T: FromStr + Ord>(&self) -> Result<Vec<T>, VolumeError> {
-        let mut ids = Vec::new();
+    fn ids<T: FromStr + Ord + fmt::Display>(&self) -> Result<Vec<T>, VolumeError> {
+        let mut ids: Vec<T> = self.id_names()?;
+        ids.retain(|id| self.holds(&id.to_string()));
+        Ok(ids)
+    }
+
+    /// Whatever is here under a name that is an id, in order.
+    fn id_names<T: FromStr + Ord>(&self) -> Result<Vec<T>, VolumeError> {
+        let mut names = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(step("list", &self.path))? {
             let name = entry.map_err(step("list", &self.path))?.file_name();
-            if let Some((name, id)) = name.to_str().and_then(|name| Some((name, name.parse().ok()?)))
-                && self.holds(name)
-            {
-                ids.push(id);
-            }
+            names.extend(name.to_str().and_then(|name| name.parse().ok()));
         }
-        ids.sort_unstable();
-        Ok(ids)
+        names.sort_unstable();
+        Ok(names)
     }
 }

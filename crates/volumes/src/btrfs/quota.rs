@@ -4,13 +4,15 @@
 //! subvolume, which would have no limit of its own, but is charged to the group it inherits.
 //!
 //! A destroyed sandbox's group cannot go before the kernel has freed the last extent charged to it, which happens in
-//! the background. Such groups are *retired*: the pool's housekeeper asks again until they are gone, and the next
-//! start finds those it had to leave.
+//! the background. Such groups are *retired*: the pool's housekeeper asks again until they are gone. A mark in the pool,
+//! a file named by the sandbox, tells the next start which it had to leave. It goes by its own marks alone: another
+//! daemon may keep its pool, and its groups, on the same file system.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,10 +54,20 @@ pub(super) struct Quotas {
     support: QuotaSupport,
     /// `/sys/fs/btrfs/<uuid>/qgroups`: what the kernel shows of each group.
     sysfs: PathBuf,
-    /// Groups of destroyed sandboxes, with the number of times they refused to go.
-    retired: Mutex<BTreeMap<u64, u32>>,
+    /// Groups of destroyed sandboxes.
+    retired: Mutex<BTreeMap<u64, Retired>>,
+    /// Where the marks are.
+    marks: PathBuf,
     /// When [`Self::used`] last had everything committed.
     committed: Mutex<Option<Instant>>,
+}
+
+/// A group that nobody uses any more.
+#[derive(Debug)]
+struct Retired {
+    id: SandboxId,
+    /// How often it refused to go.
+    tries: u32,
 }
 
 /// The sandbox's quota group. The id's own random bits name it, so that no table is needed to find it again: 48 of
@@ -70,8 +82,8 @@ pub(super) fn group_of(id: &SandboxId) -> u64 {
 }
 
 impl Quotas {
-    /// Turns simple quotas on where the kernel has them.
-    pub(super) fn open(pool: &File) -> io::Result<Self> {
+    /// Turns simple quotas on where the kernel has them. Marks are kept in the directory `marks`.
+    pub(super) fn open(pool: &File, marks: &Path) -> io::Result<Self> {
         let sysfs = PathBuf::from("/sys/fs/btrfs").join(ioctl::filesystem_uuid(pool)?).join("qgroups");
         let support = match ioctl::enable_simple_quotas(pool) {
             Ok(()) => match fs::read_to_string(sysfs.join("mode")).as_deref().map(str::trim) {
@@ -90,7 +102,8 @@ impl Quotas {
                 reason: format!("the kernel refused simple quotas (Linux 6.7 brought them): {error}"),
             },
         };
-        Ok(Self { support, sysfs, retired: Mutex::default(), committed: Mutex::default() })
+        let marks = marks.to_owned();
+        Ok(Self { support, sysfs, retired: Mutex::default(), marks, committed: Mutex::default() })
     }
 
     pub(super) fn support(&self) -> &QuotaSupport {
@@ -115,7 +128,9 @@ impl Quotas {
         }
         let group = group_of(id);
         // Taken out under the lock, the group is no longer the housekeeper's.
-        self.retired().remove(&group);
+        if let Some(retired) = self.retired().remove(&group) {
+            self.unmark(&retired.id);
+        }
         match ioctl::create_qgroup(pool, group) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -150,61 +165,79 @@ impl Quotas {
         text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// Leaves the group of a destroyed sandbox to the housekeeper.
+    /// Leaves the group of a sandbox that is being destroyed to the housekeeper.
     pub(super) fn retire(&self, id: &SandboxId) {
-        if self.enforced() {
-            let mut retired = self.retired();
-            if retired.len() < RETIRED_MAX {
-                retired.insert(group_of(id), 0);
-            }
+        if !self.enforced() {
+            return;
+        }
+        let mut retired = self.retired();
+        if retired.len() < RETIRED_MAX {
+            self.mark(id);
+            retired.insert(group_of(id), Retired { id: id.clone(), tries: 0 });
         }
     }
 
-    /// Retires all groups of ours whose sandbox is not among `live`: an earlier daemon had to leave them.
-    pub(super) fn retire_all_but(&self, live: &[SandboxId]) -> io::Result<()> {
+    /// Retires again what an earlier daemon had retired and had to leave. Marks of those among `live` are wrong: their
+    /// removal was not finished.
+    pub(super) fn retire_marked(&self, marked: Vec<SandboxId>, live: &[SandboxId]) {
         if !self.enforced() {
-            return Ok(());
+            return;
         }
-        let live: std::collections::BTreeSet<u64> = live.iter().map(group_of).collect();
-        let prefix = format!("{LEVEL}_");
         let mut retired = self.retired();
-        for entry in fs::read_dir(&self.sysfs)? {
-            let name = entry?.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse::<u64>().ok());
-            let group = number.map(|number| (LEVEL << LEVEL_SHIFT) | number);
-            if let Some(group) = group.filter(|group| !live.contains(group) && retired.len() < RETIRED_MAX) {
-                retired.insert(group, 0);
+        for id in marked {
+            if live.contains(&id) {
+                self.unmark(&id);
+            } else if retired.len() < RETIRED_MAX {
+                retired.insert(group_of(&id), Retired { id, tries: 0 });
             }
         }
-        Ok(())
     }
 
     /// Removes retired groups that nothing is charged to any more, those that refused least often first.
     pub(super) fn sweep(&self, pool: &File) {
         let mut round: Vec<(u32, u64)> =
-            self.retired().iter().map(|(group, tries)| (*tries, *group)).collect();
+            self.retired().iter().map(|(group, retired)| (retired.tries, *group)).collect();
         round.sort_unstable();
         round.truncate(REMOVALS_PER_ROUND_MAX);
         for (_, group) in round {
             // Locked for one group at a time: a create may want to take one back meanwhile, and must not wait long.
-            let mut retired = self.retired();
-            let Some(tries) = retired.get_mut(&group) else { continue };
+            let mut all = self.retired();
+            let Some(retired) = all.get_mut(&group) else { continue };
             match remove(pool, group) {
                 Ok(()) => {
-                    retired.remove(&group);
+                    self.unmark(&retired.id);
+                    all.remove(&group);
                 }
                 Err(error) => {
-                    *tries += 1;
-                    if *tries >= REMOVE_TRIES_MAX {
+                    retired.tries += 1;
+                    if retired.tries >= REMOVE_TRIES_MAX {
                         tracing::debug!(group, %error, "a quota group is left to the next start");
-                        retired.remove(&group);
+                        all.remove(&group);
                     }
                 }
             }
         }
     }
 
-    fn retired(&self) -> MutexGuard<'_, BTreeMap<u64, u32>> {
+    /// A mark that cannot be made or removed costs a group of no use, or a look at one that is gone.
+    fn mark(&self, id: &SandboxId) {
+        let mut options = File::options();
+        let made =
+            options.write(true).create(true).truncate(false).mode(0o600).open(self.marks.join(id.as_str()));
+        if let Err(error) = made {
+            tracing::debug!(%id, %error, "could not mark a quota group as retired");
+        }
+    }
+
+    fn unmark(&self, id: &SandboxId) {
+        if let Err(error) = fs::remove_file(self.marks.join(id.as_str()))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(%id, %error, "could not remove the mark of a quota group");
+        }
+    }
+
+    fn retired(&self) -> MutexGuard<'_, BTreeMap<u64, Retired>> {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -55,7 +55,7 @@ fn mmdebstrap(options: &Options, sources: &Sources) -> Result<Command, VolumeErr
     // An empty file would not be taken for a file.
     fs::write(&settings, format!("# The host's own settings.\n{lines}")).map_err(step("write", &settings))?;
 
-    let mut command = command("mmdebstrap");
+    let mut command = confined("mmdebstrap");
     // Hooks run in the current directory and are given the new root's: no path of ours needs quoting.
     command.current_dir(&options.cache);
     command.args(["--mode=root", "--variant=minbase", "--format=directory", "--verbose"]);
@@ -80,7 +80,7 @@ fn mmdebstrap(options: &Options, sources: &Sources) -> Result<Command, VolumeErr
 
 fn debootstrap(options: &Options, sources: &Sources) -> Result<Command, VolumeError> {
     let entry = sources.entries.first().ok_or(VolumeError::NoMirror)?;
-    let mut command = command("debootstrap");
+    let mut command = confined("debootstrap");
     command.arg("--variant=minbase");
     command.arg(format!("--components={}", entry.components.join(",")));
     command.arg(format!("--include={}", PACKAGES.join(",")));
@@ -90,6 +90,29 @@ fn debootstrap(options: &Options, sources: &Sources) -> Result<Command, VolumeEr
     }
     command.arg(&entry.suite).arg(&options.rootfs).arg(&entry.url);
     Ok(command)
+}
+
+/// A program that ends, with all it started and mounted, when we do, however we end: the processes are in a pid namespace
+/// whose first process dies with ours, and the mounts in a mount namespace that goes with the last of them. Otherwise a
+/// build that was cut off would leave `/proc` mounted in an image, which could then not be removed.
+fn confined(program: &str) -> Command {
+    let have = |name: &str| find(name).is_some();
+    if !have("setpriv") || !have("unshare") {
+        return command(program);
+    }
+    let mut command = command("setpriv");
+    command.args([
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]);
+    command.arg(program);
+    command
 }
 
 /// Runs to the end, reading what it prints; kills it with all it started when it takes too long.
@@ -166,6 +189,34 @@ mod tests {
                 && error.ends_with("failed: E: the mirror is on fire (exit status: 1)"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_a_build_started_ends_with_it_also_when_it_left_its_group() {
+        // A number that no other process has among its arguments.
+        let mark = format!("{}.{}", 100_000 + std::process::id(), 25);
+        let running = || {
+            let lines = fs::read_dir("/proc")
+                .unwrap()
+                .filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+            lines.filter(|line| line.split(|byte| *byte == 0).any(|word| word == mark.as_bytes())).count()
+        };
+        let mut command = confined("sh");
+        command.args(["-c", &format!("setsid sleep {mark} & echo up; wait")]);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut child = command.stdout(writer).process_group(0).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(reader).read_line(&mut line).unwrap();
+        while running() == 0 {
+            std::thread::yield_now();
+        }
+        kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
+        child.wait().unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while running() > 0 {
+            assert!(std::time::Instant::now() < deadline, "it outlived the build");
+            std::thread::yield_now();
+        }
     }
 
     #[test]

@@ -85,6 +85,14 @@ pub fn build(options: &Options, mut progress: impl FnMut(Progress)) -> Result<Bu
     Ok(Built { config: config(), size_bytes: shifted.bytes })
 }
 
+/// The URLs that packages come from; none where the host does not say. Reads a few files.
+pub fn source_urls(mirror: Option<&Mirror>) -> Vec<String> {
+    match mirror {
+        Some(mirror) => vec![mirror.url.clone()],
+        None => sources::urls_of_host(std::path::Path::new("/etc/apt")),
+    }
+}
+
 fn config() -> ImageConfig {
     let env = [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -94,5 +102,5 @@ fn config() -> ImageConfig {
     ];
     let env =
         env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>();
-    ImageConfig { env, user: None, workdir: None }
+    ImageConfig { env, ..ImageConfig::default() }
 }

@@ -75,6 +75,56 @@ pub(super) fn of_host() -> Result<Sources, VolumeError> {
     Ok(Sources { entries, settings: host_settings() })
 }
 
+/// The URLs of the host's own release, as its files name them: `apt` itself would take seconds to say so.
+pub(super) fn urls_of_host(folder: &Path) -> Vec<String> {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let Some(host) = Host::parse(&release) else { return Vec::new() };
+    let mut files = vec![folder.join("sources.list")];
+    let more = fs::read_dir(folder.join("sources.list.d")).into_iter().flatten();
+    files.extend(more.filter_map(|entry| entry.ok().map(|entry| entry.path())));
+    let mut urls: Vec<String> = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("list") => urls.extend(urls_of_list(&text, &host.codename)),
+            Some("sources") => urls.extend(urls_of_stanzas(&text, &host.codename)),
+            Some(_) | None => {}
+        }
+    }
+    urls.sort();
+    urls.dedup();
+    urls
+}
+
+/// Lines like `deb [signed-by=…] URL SUITE COMPONENT…`.
+fn urls_of_list(text: &str, codename: &str) -> Vec<String> {
+    let url = |line: &str| {
+        let rest = line.trim().strip_prefix("deb ")?.trim_start();
+        let rest = if rest.starts_with('[') { rest.split_once(']')?.1 } else { rest };
+        let mut words = rest.split_whitespace();
+        let (url, suite) = (words.next()?, words.next()?);
+        suite.starts_with(codename).then(|| url.to_owned())
+    };
+    text.lines().filter_map(url).collect()
+}
+
+/// Stanzas with `URIs:` and `Suites:`, parted by empty lines.
+fn urls_of_stanzas(text: &str, codename: &str) -> Vec<String> {
+    let mut urls = Vec::new();
+    for stanza in text.split("\n\n") {
+        let field = |name: &str| {
+            let found = stanza.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
+            found.unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let ours = field("Suites").iter().any(|suite| suite.starts_with(codename));
+        let off = field("Enabled").first().is_some_and(|word| word == "no");
+        if ours && !off && field("Types").iter().any(|kind| kind == "deb") {
+            urls.extend(field("URIs"));
+        }
+    }
+    urls
+}
+
 #[derive(Debug)]
 struct Host {
     codename: String,
@@ -216,5 +266,22 @@ https://vendor.example/main/|bookworm|main|Vendor
         assert!(concerns_fetching("Acquire::Check-Valid-Until \"false\";"));
         assert!(!concerns_fetching("DPkg::Post-Invoke:: \"something\";"));
         assert!(!concerns_fetching("Dir::State \"/somewhere\";"));
+    }
+
+    #[test]
+    fn the_urls_of_the_hosts_own_release_are_read_from_its_files() {
+        let list = "# deb http://old.example/debian bookworm main\n\
+                    deb [signed-by=/x arch=amd64] http://a.example/debian bookworm main\n\
+                    deb http://other.example/x stable main\n\
+                    deb-src http://b.example/debian bookworm main\n";
+        assert_eq!(urls_of_list(list, "bookworm"), ["http://a.example/debian"]);
+        let stanzas = "Types: deb deb-src\nURIs: http://a.example/debian http://c.example/debian\n\
+                       Suites: bookworm bookworm-updates\nComponents: main\n\n\
+                       Types: deb\nURIs: http://d.example/x\nSuites: bookworm\nEnabled: no\n\n\
+                       Types: deb\nURIs: http://e.example/x\nSuites: stable\n";
+        assert_eq!(
+            urls_of_stanzas(stanzas, "bookworm"),
+            ["http://a.example/debian", "http://c.example/debian"]
+        );
     }
 }

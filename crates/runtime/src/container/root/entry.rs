@@ -134,7 +134,8 @@ pub(super) fn replace(
 }
 
 /// Makes a regular file have this content, in place if it is there: no new file, and no truncation to nothing, which
-/// file systems take for the same wish.
+/// file systems take for the same wish. In a copy-on-write child this also changes the fewest blocks. A file that is
+/// right already is not written: writing may wait for a commit of the whole file system.
 pub(super) fn overwrite(
     parent: BorrowedFd<'_>,
     name: &str,
@@ -142,7 +143,7 @@ pub(super) fn overwrite(
     mode: u32,
     owner: Owner,
 ) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match openat2(parent, name, flags, Mode::empty(), BENEATH) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::ISDIR) => {
@@ -151,17 +152,32 @@ pub(super) fn overwrite(
         Err(error) => return Err(error.into()),
     };
     let stat = fstat(&file)?;
-    if kind(&stat) != FileType::RegularFile {
+    // A file with more than one name may be something else by another: it is not ours to change.
+    if kind(&stat) != FileType::RegularFile || stat.st_nlink != 1 {
         return replace(parent, name, content, mode, owner);
     }
-    file.write_all_at(content, 0)?;
-    if u64::try_from(stat.st_size) != Ok(content.len() as u64) {
-        file.set_len(content.len() as u64)?;
+    if !holds(&file, &stat, content)? {
+        file.write_all_at(content, 0)?;
+        if u64::try_from(stat.st_size) != Ok(content.len() as u64) {
+            file.set_len(content.len() as u64)?;
+        }
     }
     if (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777) != (owner.id(), owner.id(), mode) {
         own(file.as_fd(), mode, owner)?;
     }
     Ok(())
+}
+
+fn holds(file: &File, stat: &Stat, content: &[u8]) -> io::Result<bool> {
+    if u64::try_from(stat.st_size) != Ok(content.len() as u64) {
+        return Ok(false);
+    }
+    let mut found = vec![0; content.len()];
+    match file.read_exact_at(&mut found, 0) {
+        Ok(()) => Ok(found == content),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Renames over whatever is at `to`; a directory there makes way.

@@ -15,6 +15,9 @@ use super::entry::{self, Owner};
 const HOSTS_BYTES_MAX: u64 = 64 * 1024;
 const HOSTNAME_BYTES_MAX: u64 = 256;
 
+/// Of no sandbox: as long as an id, so that a sandbox's name fits where this one stood.
+const IMAGE_HOSTNAME: &str = "sbxaaaaaaaaaaaaaaaaaaaa";
+
 /// Marks our line, so that the next name replaces it.
 const MARK: &str = "# this sandbox";
 
@@ -33,12 +36,24 @@ pub(super) fn prepare(root: BorrowedFd<'_>, hostname: &str) -> io::Result<()> {
     }
     let hosts = entry::read(etc, "hosts", HOSTS_BYTES_MAX)?.unwrap_or_default();
     let hosts = with_name(&String::from_utf8_lossy(&hosts), hostname);
-    entry::replace(etc, "hosts", hosts.as_bytes(), 0o644, Owner::Inside)?;
+    entry::overwrite(etc, "hosts", hosts.as_bytes(), 0o644, Owner::Inside)?;
     // The gateway is the only resolver there is; a file from the image's build would name one nobody can reach.
     let resolver = format!("nameserver {GATEWAY_V4}\n");
-    entry::replace(etc, "resolv.conf", resolver.as_bytes(), 0o644, Owner::Inside)?;
+    entry::overwrite(etc, "resolv.conf", resolver.as_bytes(), 0o644, Owner::Inside)?;
     // Last, since its being right is what says that the others are.
-    entry::replace(etc, "hostname", format!("{hostname}\n").as_bytes(), 0o644, Owner::Inside)
+    entry::overwrite(etc, "hostname", format!("{hostname}\n").as_bytes(), 0o644, Owner::Inside)
+}
+
+/// Makes the files anew in an image, one after the other and under a name of no meaning, so that a sandbox made from
+/// it changes them in place: in a copy-on-write child, every further block that changes costs a commit some time.
+pub(super) fn prepare_image(root: BorrowedFd<'_>) -> io::Result<()> {
+    let Ok(etc) = entry::open_directory(root, "etc") else { return Ok(()) };
+    let etc = etc.as_fd();
+    for name in ["hosts", "resolv.conf", "hostname"] {
+        let content = entry::read(etc, name, HOSTS_BYTES_MAX)?.unwrap_or_default();
+        entry::replace(etc, name, &content, 0o644, Owner::Inside)?;
+    }
+    prepare(root, IMAGE_HOSTNAME)
 }
 
 /// The owner's lines, `localhost` if they lack it, and the sandbox's own name: `sudo` complains when it cannot resolve

@@ -1,0 +1,153 @@
+//! Bounds of the kernel that all sandboxes share.
+//!
+//! Every sandbox is the same users outside, so that images can be shared, and a few of the kernel's counts are kept per
+//! user or per host rather than per cgroup or namespace: one sandbox could use them up, and the agents of all others
+//! would fail. What these counts stand for is memory that is charged to the cgroup of whoever uses it, so each sandbox's
+//! RAM limit bounds it already, and the shared bound can be raised out of reach. Only ever raised, never lowered.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// As `sysctl` calls it.
+    pub name: &'static str,
+    pub wanted: Wanted,
+    /// What a sandbox that used it up would do to the others.
+    pub why: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    AtLeast(u64),
+    /// The kernel takes 0 for this.
+    Unlimited,
+}
+
+/// How a bound stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Enough,
+    Low {
+        now: u64,
+    },
+    /// This kernel has no such bound, or does not show it.
+    Unknown,
+}
+
+/// What became of a bound that was too low.
+#[derive(Debug)]
+pub struct Raised {
+    pub bound: Bound,
+    pub before: u64,
+    pub result: io::Result<()>,
+}
+
+pub const BOUNDS: [Bound; 5] = [
+    Bound {
+        name: "fs.epoll.max_user_watches",
+        wanted: Wanted::AtLeast(2_000_000_000),
+        why: "no agent can take a connection any more",
+    },
+    Bound { name: "fs.pipe-user-pages-soft", wanted: Wanted::Unlimited, why: "new pipes are small and slow" },
+    Bound { name: "fs.pipe-user-pages-hard", wanted: Wanted::Unlimited, why: "no exec gets a pipe any more" },
+    Bound {
+        name: "fs.aio-max-nr",
+        wanted: Wanted::AtLeast(4_194_304),
+        why: "databases that use asynchronous input do not start",
+    },
+    Bound {
+        name: "kernel.pty.max",
+        // The most that the kernel allows.
+        wanted: Wanted::AtLeast(1 << 20),
+        why: "no exec gets a terminal any more",
+    },
+];
+
+impl Bound {
+    pub fn standing(&self) -> Standing {
+        self.standing_in(Path::new("/proc/sys"))
+    }
+
+    fn standing_in(&self, tree: &Path) -> Standing {
+        let text = fs::read_to_string(self.file(tree)).unwrap_or_default();
+        let Ok(now) = text.trim().parse::<u64>() else { return Standing::Unknown };
+        let enough = match self.wanted {
+            Wanted::AtLeast(wanted) => now >= wanted,
+            Wanted::Unlimited => now == 0,
+        };
+        if enough { Standing::Enough } else { Standing::Low { now } }
+    }
+
+    /// What is to be written.
+    pub fn value(&self) -> u64 {
+        match self.wanted {
+            Wanted::AtLeast(wanted) => wanted,
+            Wanted::Unlimited => 0,
+        }
+    }
+
+    fn file(&self, tree: &Path) -> PathBuf {
+        tree.join(self.name.replace('.', "/"))
+    }
+}
+
+/// Raises what is too low, until the next reboot.
+pub fn raise() -> Vec<Raised> {
+    raise_in(Path::new("/proc/sys"))
+}
+
+fn raise_in(tree: &Path) -> Vec<Raised> {
+    let low = |bound: &Bound| match bound.standing_in(tree) {
+        Standing::Low { now } => Some((*bound, now)),
+        Standing::Enough | Standing::Unknown => None,
+    };
+    let raise = |(bound, before): (Bound, u64)| {
+        let result = fs::write(bound.file(tree), bound.value().to_string());
+        Raised { bound, before, result }
+    };
+    BOUNDS.iter().filter_map(low).map(raise).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(values: &[(&str, &str)]) -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        for (name, value) in values {
+            let file = tree.path().join(name.replace('.', "/"));
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, value).unwrap();
+        }
+        tree
+    }
+
+    #[test]
+    fn only_what_is_too_low_is_raised() {
+        let tree = tree(&[
+            ("fs.epoll.max_user_watches", "5491266\n"),
+            ("fs.pipe-user-pages-soft", "16384\n"),
+            ("fs.pipe-user-pages-hard", "0\n"),
+            ("fs.aio-max-nr", "99999999\n"),
+        ]);
+        let raised: Vec<_> =
+            raise_in(tree.path()).into_iter().map(|raised| (raised.bound.name, raised.before)).collect();
+        assert_eq!(raised, [("fs.epoll.max_user_watches", 5_491_266), ("fs.pipe-user-pages-soft", 16384)]);
+        let read = |name: &str| fs::read_to_string(tree.path().join(name)).unwrap();
+        assert_eq!(read("fs/epoll/max_user_watches"), "2000000000");
+        assert_eq!(read("fs/pipe-user-pages-soft"), "0");
+        assert_eq!(read("fs/aio-max-nr"), "99999999\n");
+        assert!(raise_in(tree.path()).is_empty(), "a second time there is nothing to do");
+        assert_eq!(BOUNDS[4].standing_in(tree.path()), Standing::Unknown);
+    }
+
+    #[test]
+    fn every_bound_is_one_that_this_kernel_has() {
+        for bound in BOUNDS {
+            assert_ne!(bound.standing(), Standing::Unknown, "{}", bound.name);
+        }
+    }
+}
