@@ -80,6 +80,14 @@ impl<S: AsyncRead + AsyncWrite> Connection<S> {
         self.writer.send(frame).await
     }
 
+    /// For answers after which the connection goes on without frames: the stream, and what was read of it already.
+    pub fn into_raw(self) -> (S, BytesMut)
+    where
+        S: Unpin,
+    {
+        (self.reader.stream.unsplit(self.writer.stream), self.reader.buffer)
+    }
+
     /// For answers that stream both ways at once.
     pub fn split(self) -> (FrameReader<tokio::io::ReadHalf<S>>, FrameWriter<tokio::io::WriteHalf<S>>) {
         (self.reader, self.writer)

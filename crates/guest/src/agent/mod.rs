@@ -5,6 +5,7 @@
 //!                                           │ ├─ exec/      processes, their output logs, attached readers
 //!   SIGCHLD ──► reaper ──► exec table ◄─────┘ ├─ files/     read, write, list, tar, watch
 //!                              ▲              ├─ machine/   statistics, /proc/meminfo
+//!                              │              ├─ ports/     what listens, pipes into it
 //!                              └─ services ◄──┴─ shutdown
 //! ```
 //!
@@ -20,6 +21,7 @@ mod exec;
 mod failure;
 mod files;
 mod machine;
+mod ports;
 mod reaper;
 mod server;
 mod services;
@@ -55,6 +57,7 @@ struct Agent {
     execs: exec::Table,
     services: services::Services,
     meminfo: machine::Meminfo,
+    relays: ports::Relays,
     shutting_down: Cell<bool>,
     is_down: Cell<bool>,
     down: Notify,
@@ -111,6 +114,7 @@ impl Agent {
             execs: exec::Table::default(),
             services: services::Services::default(),
             meminfo: machine::Meminfo::new(ram_bytes),
+            relays: ports::Relays::default(),
             shutting_down: Cell::new(false),
             is_down: Cell::new(false),
             down: Notify::new(),

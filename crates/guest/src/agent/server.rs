@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::failure::{fail, invalid};
 use super::wire::{Inbox, Outbox, WireError};
-use super::{Agent, exec, files, machine, services};
+use super::{Agent, exec, files, machine, ports, services};
 use crate::protocol::{
     ErrorCode, ExecInfo, FRAME_BYTES_MAX, Frame, GENERATION, Hello, Identity, Request, RequestError,
 };
@@ -151,6 +151,7 @@ async fn serve(
         Request::TarOut(tar) => files::tar_out(tar, outbox).await,
         Request::TarIn(tar) => files::tar_in(tar, inbox, outbox).await,
         Request::Watch(watch) => files::watch(watch, inbox, outbox).await,
+        Request::Connect { port } => ports::connect(agent, port, stream, inbox, outbox).await,
 
         Request::Ping => answer(outbox, async { Ok(identity(agent)) }).await,
         Request::ExecGet { exec } => answer(outbox, async { Ok(agent.execs.get(&exec)?.info()) }).await,
@@ -182,6 +183,7 @@ async fn serve(
         Request::SetServices { services } => answer(outbox, services::set(agent, services)).await,
         Request::ListServices => answer(outbox, async { Ok(services::list(agent)) }).await,
         Request::RestartService { name } => answer(outbox, services::restart(agent, &name)).await,
+        Request::ListPorts => answer(outbox, async { Ok(ports::list().await) }).await,
         Request::SetRam { ram_bytes } => answer(outbox, set_ram(agent, ram_bytes)).await,
         Request::Shutdown { grace_ms } => {
             agent.shut_down(grace_ms).await;

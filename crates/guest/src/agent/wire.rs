@@ -88,6 +88,11 @@ impl<'s> Inbox<'s> {
         }
     }
 
+    /// What was read beyond the last frame, for a connection that goes on without frames.
+    pub(super) fn take_rest(&mut self) -> BytesMut {
+        std::mem::take(&mut self.buffer)
+    }
+
     /// Reads the JSON of the next frame, which must be Control.
     pub(super) async fn message<T: DeserializeOwned>(
         &mut self,

@@ -19,6 +19,7 @@ mod exec;
 mod files;
 mod frame;
 mod machine;
+mod ports;
 
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,7 @@ pub use frame::{FRAME_BYTES_MAX, Frame, FrameError, FrameKind, HEADER_BYTES};
 pub use machine::{
     Boot, BootReport, Identity, MachineStats, RunningService, Service, ServiceRestart, ServiceState,
 };
+pub use ports::{ListeningPort, PortProcess};
 
 /// Raised when a message changes its meaning; adding messages or optional fields does not raise it.
 pub const GENERATION: u32 = 1;
@@ -103,6 +105,11 @@ pub enum Request {
     ListServices,
     /// Answers `()`.
     RestartService { name: String },
+    /// Answers `Vec<ListeningPort>`, by port.
+    ListPorts,
+    /// Answers `()` once something inside took the connection; from then on the connection is a byte pipe to that port,
+    /// each direction with an end of its own. Nothing there: [`ErrorCode::NotFound`].
+    Connect { port: u16 },
     /// What `/proc/meminfo` shall show. Answers `()`.
     SetRam { ram_bytes: u64 },
     /// Ends everything: SIGTERM to all, SIGKILL after `grace_ms`, sync. Answers `()` just before PID 1 exits.
@@ -145,8 +152,10 @@ pub enum ErrorCode {
     NotAFile,
     /// No such user inside.
     UnknownUser,
-    /// The program does not exist or cannot be executed.
+    /// The program cannot be executed.
     CannotExecute,
+    /// There is no such program.
+    NoProgram,
     /// A bound of the agent: execs, connections, PTYs, watches, entries.
     TooMany,
     TooLarge,

@@ -1,5 +1,6 @@
 //! One host reading one exec's output, and typing into it, over one connection.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use super::log::ReaderId;
@@ -68,10 +69,18 @@ async fn follow(
     let reading = Reading { exec, reader };
     exec.release_hold();
     outbox.push_reply(Ok(exec.info()))?;
-    tokio::select! {
+    let mut receiving = pin!(receive_input(exec, inbox));
+    let sent = tokio::select! {
         sent = send_output(&reading, offset, follow, outbox) => sent,
-        received = receive_input(exec, inbox) => received,
+        received = &mut receiving => return received,
+    };
+    if sent.is_err() {
+        // The host is gone, but what it had sent before, it had accepted from somebody: a pipe into an exec must not
+        // lose its end because the daemon died. There is no more of it than the socket holds.
+        drop(reading);
+        receiving.await?;
     }
+    sent
 }
 
 async fn send_output(

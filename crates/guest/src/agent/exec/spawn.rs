@@ -380,6 +380,9 @@ fn explain(verdict: Verdict, request: &ExecStart) -> RequestError {
         Verdict::Failed(Step::Execute, errno) if errno == Errno::TOOBIG => {
             fail(ErrorCode::TooLarge, format_args!("could not execute `{program}`: {}", describe(errno)))
         }
+        Verdict::Failed(Step::Execute, errno) if errno == Errno::NOENT => {
+            fail(ErrorCode::NoProgram, format_args!("could not execute `{program}`: {}", describe(errno)))
+        }
         Verdict::Failed(Step::Execute, errno) => {
             fail(ErrorCode::CannotExecute, format_args!("could not execute `{program}`: {}", describe(errno)))
         }

@@ -27,8 +27,12 @@ pub(in crate::agent) struct Meminfo {
 
 impl Meminfo {
     pub(in crate::agent) fn new(limit: u64) -> Self {
-        let meminfo = Self { limit: Cell::new(limit), shown_ms: Cell::new(0) };
-        meminfo.show(0);
+        let meminfo = Self { limit: Cell::new(limit), shown_ms: Cell::new(clock::boot_ms()) };
+        // Whoever made the file has mostly written the limit already, and a write may have to wait for a commit of the
+        // host's file system, which a boot must not.
+        if !shows(Path::new(PATH), limit) {
+            meminfo.show(0);
+        }
         meminfo
     }
 
@@ -56,11 +60,29 @@ impl Meminfo {
         agent.meminfo.shown_ms.set(now);
         let agent = Rc::clone(agent);
         tokio::task::spawn_local(async move {
-            if let Ok(usage) = tokio::task::spawn_blocking(scan).await {
-                agent.meminfo.show(usage.ram_bytes);
+            let limit = agent.meminfo.limit.get();
+            // Written there too: no exec shall wait for the disk because of a number that changes all the time.
+            let look = move || {
+                let used = scan().ram_bytes;
+                let _ = write_in_place(Path::new(PATH), &text(limit, used));
+                used
+            };
+            let looked = tokio::task::spawn_blocking(look).await;
+            if let Ok(used) = looked
+                && agent.meminfo.limit.get() != limit
+            {
+                agent.meminfo.show(used);
             }
         });
     }
+}
+
+/// Whether the file says already that there is this much RAM.
+fn shows(path: &Path, limit: u64) -> bool {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let total = text.lines().next().and_then(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|total| total.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib == Some(limit / 1024)
 }
 
 fn write_in_place(path: &Path, text: &str) -> rustix::io::Result<()> {
@@ -138,6 +160,18 @@ mod tests {
         let after = std::fs::metadata(&path).unwrap();
         assert_eq!((after.ino(), after.len()), (before, first.len() as u64));
         assert!(std::fs::read_to_string(&path).unwrap().contains("MemFree:                   0 kB\n"));
+    }
+
+    #[test]
+    fn a_file_that_shows_the_limit_is_recognised_whoever_wrote_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("meminfo");
+        assert!(!shows(&path, 512 << 20));
+        std::fs::write(&path, "MemTotal:          524288 kB\nMemFree: 1 kB\n").unwrap();
+        assert!(shows(&path, 512 << 20));
+        assert!(!shows(&path, 256 << 20));
+        write_in_place(&path, &text(256 << 20, 0)).unwrap();
+        assert!(shows(&path, 256 << 20));
     }
 
     #[test]
