@@ -5,6 +5,7 @@
 //! what it asked for.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use burrow_catalog::{CatalogError, Idempotency, Inserted, OperationRow, SandboxChange, SandboxRow};
@@ -17,9 +18,10 @@ use tracing::Instrument as _;
 
 use crate::engine::check_limits;
 use crate::journal::{Operation, Resource};
-use crate::operations::{bring_up, unwind};
+use crate::operations::{bring_up, bring_up_ready, unwind};
 use crate::shared::Shared;
-use crate::{EngineError, Guest, UpdateOptions, execs, faults, services};
+use crate::stock::Ready;
+use crate::{EngineError, Guest, UpdateOptions, egress, execs, faults, services, stock};
 
 /// Requests of one sandbox that may wait. Two hundred execs at once must fit; a flood must not.
 const INBOX_MAX: usize = 1024;
@@ -31,6 +33,8 @@ pub(crate) enum Command {
     /// Always the first: nobody else can know of the sandbox before it has made the row.
     Create {
         idempotency: Option<Idempotency>,
+        /// What was made ahead under the sandbox's id.
+        ready: Option<Box<Ready>>,
         reply: Reply<Creation>,
     },
     /// Answers when nothing asked before is under way any more.
@@ -54,7 +58,7 @@ pub(crate) enum Command {
         reply: Reply<SandboxRow>,
     },
     Update {
-        update: UpdateOptions,
+        update: Box<UpdateOptions>,
         reply: Reply<SandboxRow>,
     },
     Delete {
@@ -65,6 +69,8 @@ pub(crate) enum Command {
         generation: u64,
     },
     Expire,
+    /// Its network policy could not be put in force when it was due.
+    PutInForce,
 }
 
 /// What a create came to.
@@ -82,6 +88,19 @@ pub(crate) struct ActorHandle {
     id: SandboxId,
     tenant: TenantId,
     inbox: mpsc::Sender<Command>,
+    pulse: Pulse,
+}
+
+/// Whether the sandbox runs, for those who must know without waiting for their turn: the generation it runs as, or 0.
+/// It may change the moment it was read.
+#[derive(Clone, Debug, Default)]
+struct Pulse(Arc<AtomicU64>);
+
+impl Pulse {
+    fn set(&self, row: &SandboxRow, live: bool) {
+        let runs = live && row.state == State::Running;
+        self.0.store(if runs { row.generation } else { 0 }, Ordering::Release);
+    }
 }
 
 /// A machine that runs or is paused.
@@ -98,6 +117,7 @@ struct Actor {
     row: Arc<SandboxRow>,
     live: Option<Live>,
     watcher: Option<tokio::task::JoinHandle<()>>,
+    pulse: Pulse,
     inbox: mpsc::Receiver<Command>,
     /// For the watcher; weak, so that an actor nobody can reach any more ends.
     own_inbox: mpsc::WeakSender<Command>,
@@ -120,6 +140,11 @@ impl ActorHandle {
 
     pub(crate) fn tenant(&self) -> &TenantId {
         &self.tenant
+    }
+
+    /// The generation it runs as, if it runs.
+    pub(crate) fn running(&self) -> Option<u64> {
+        Some(self.pulse.0.load(Ordering::Acquire)).filter(|generation| *generation > 0)
     }
 
     pub(crate) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, EngineError> {
@@ -145,13 +170,15 @@ impl ActorHandle {
 /// Starts the task of a sandbox, with the machine it was found with.
 pub(crate) fn spawn(shared: &Arc<Shared>, row: SandboxRow, live: Option<Live>) -> ActorHandle {
     let (inbox, commands) = mpsc::channel(INBOX_MAX);
-    let handle = ActorHandle { id: row.id.clone(), tenant: row.tenant.clone(), inbox };
+    let pulse = Pulse::default();
+    let handle = ActorHandle { id: row.id.clone(), tenant: row.tenant.clone(), inbox, pulse: pulse.clone() };
     let span = tracing::info_span!("sandbox", id = %row.id);
     let mut actor = Actor {
         shared: shared.clone(),
         row: Arc::new(row),
         live: None,
         watcher: None,
+        pulse,
         inbox: commands,
         own_inbox: handle.inbox.downgrade(),
         _alive: shared.sign_of_life(),
@@ -168,6 +195,7 @@ impl Actor {
         while let Some(command) = self.inbox.recv().await {
             if self.handle(command).await == Fate::Gone {
                 self.shared.registry.remove(&self.row.id);
+                self.shared.egress.forget(&self.row.id);
                 return;
             }
         }
@@ -175,7 +203,7 @@ impl Actor {
 
     async fn handle(&mut self, command: Command) -> Fate {
         match command {
-            Command::Create { idempotency, reply } => self.create(idempotency, reply).await,
+            Command::Create { idempotency, ready, reply } => self.create(idempotency, ready, reply).await,
             Command::Settled { reply } => self.answer(reply, Ok(())),
             Command::Use { reply } => {
                 let guest = self.guest().await;
@@ -196,12 +224,18 @@ impl Actor {
                 self.answer(reply, result)
             }
             Command::Update { update, reply } => {
-                let result = self.update(update).await;
+                let result = self.update(*update).await;
                 self.answer(reply, result)
             }
             Command::Delete { reply } => self.delete(Some(reply), "sandbox.deleted").await,
             Command::MachineEnded { generation } => self.machine_ended(generation).await,
             Command::Expire => self.expire().await,
+            Command::PutInForce => {
+                if self.live.is_some() {
+                    egress::adopt(&self.shared, &self.row).await;
+                }
+                Fate::Stays
+            }
         }
     }
 
@@ -212,32 +246,105 @@ impl Actor {
 
     // === Create, start ===
 
-    async fn create(&mut self, idempotency: Option<Idempotency>, reply: Reply<Creation>) -> Fate {
+    async fn create(
+        &mut self,
+        idempotency: Option<Idempotency>,
+        ready: Option<Box<Ready>>,
+        reply: Reply<Creation>,
+    ) -> Fate {
+        let created = match ready {
+            Some(ready) => self.create_from_stock(*ready, idempotency.as_ref()).await,
+            None => None,
+        };
+        let created = match created {
+            Some(created) => created,
+            None => self.create_anew(idempotency).await,
+        };
+        let (created, fate) = match created {
+            Ok(Creation::Fresh(_)) => {
+                self.event("sandbox.created", serde_json::json!({ "image": self.row.spec.image }));
+                (created, Fate::Stays)
+            }
+            Ok(Creation::Repeated(_) | Creation::NameTaken(_)) => (created, Fate::Gone),
+            // What could not be undone stays, for a delete or the next start to finish.
+            Err(_) if self.row.state == State::Failed => (created, Fate::Stays),
+            Err(_) => (created, Fate::Gone),
+        };
+        let _ = reply.send(created);
+        fate
+    }
+
+    /// Journals the create, then makes all that the sandbox needs.
+    async fn create_anew(&mut self, idempotency: Option<Idempotency>) -> Result<Creation, EngineError> {
         let operation = Operation::Create.row(&self.row.tenant, &self.row.id, self.row.created_ms);
         let row = SandboxRow::clone(&self.row);
         let catalog = &self.shared.seams.catalog;
-        let refused = match catalog.insert_sandbox_with_operation(row, operation.clone(), idempotency).await {
-            Ok(Inserted::New) => None,
-            Ok(Inserted::Existing(existing)) => Some(Ok(Creation::Repeated(existing))),
-            Err(CatalogError::NameTaken { existing }) => Some(Ok(Creation::NameTaken(existing))),
-            Err(error) => Some(Err(error.into())),
-        };
-        if let Some(answer) = refused {
-            let _ = reply.send(answer);
-            return Fate::Gone;
+        match catalog.insert_sandbox_with_operation(row, operation.clone(), idempotency).await {
+            Ok(Inserted::New) => {}
+            Ok(Inserted::Existing(existing)) => return Ok(Creation::Repeated(existing)),
+            Err(CatalogError::NameTaken { existing }) => return Ok(Creation::NameTaken(existing)),
+            Err(error) => return Err(error.into()),
         }
         match self.try_create(&operation.id).await {
-            Ok(()) => {
-                self.event("sandbox.created", serde_json::json!({ "image": self.row.spec.image }));
-                let _ = reply.send(Ok(Creation::Fresh(Box::new(SandboxRow::clone(&self.row)))));
-                Fate::Stays
-            }
+            Ok(()) => Ok(self.fresh()),
             Err(error) => {
-                let fate = self.undo_create(&operation.id, &error).await;
-                let _ = reply.send(Err(error));
-                fate
+                self.undo_create(Some(&operation.id), &error).await;
+                Err(error)
             }
         }
+    }
+
+    /// Makes a sandbox of what was made ahead. One commit is enough: until it, what there is is named by its row in
+    /// stock, which a crash would have removed; from it on, by the sandbox's, which says `running`. `None`: what was
+    /// made ahead was of no use, and is gone.
+    async fn create_from_stock(
+        &mut self,
+        ready: Ready,
+        idempotency: Option<&Idempotency>,
+    ) -> Option<Result<Creation, EngineError>> {
+        let taken = async {
+            let live = bring_up_ready(&self.shared, &self.row, ready).await?;
+            faults::hit("create.taken")?;
+            Ok::<_, EngineError>(live)
+        };
+        let live = match taken.await {
+            Ok(live) => live,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "what was made ahead is of no use");
+                stock::discard_id(&self.shared, &self.row.id).await;
+                return None;
+            }
+        };
+        let change = self.running(&live);
+        let mut row = SandboxRow::clone(&self.row);
+        follow(&mut row, change);
+        let catalog = &self.shared.seams.catalog;
+        let refused = match catalog.insert_running_sandbox(row.clone(), idempotency.cloned()).await {
+            Ok(Inserted::New) => {
+                self.row = Arc::new(row);
+                self.watch(live);
+                return Some(self.claimed().await);
+            }
+            Ok(Inserted::Existing(existing)) => Ok(Creation::Repeated(existing)),
+            Err(CatalogError::NameTaken { existing }) => Ok(Creation::NameTaken(existing)),
+            Err(error) => Err(error.into()),
+        };
+        stock::discard_id(&self.shared, &self.row.id).await;
+        Some(refused)
+    }
+
+    async fn claimed(&mut self) -> Result<Creation, EngineError> {
+        match faults::hit("create.claimed") {
+            Ok(()) => Ok(self.fresh()),
+            Err(error) => {
+                self.undo_create(None, &error).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn fresh(&self) -> Creation {
+        Creation::Fresh(Box::new(SandboxRow::clone(&self.row)))
     }
 
     async fn try_create(&mut self, operation: &OperationId) -> Result<(), EngineError> {
@@ -250,7 +357,8 @@ impl Actor {
         faults::hit("create.settled")
     }
 
-    async fn undo_create(&mut self, operation: &OperationId, error: &EngineError) -> Fate {
+    /// Leaves the sandbox `failed` where that does not work.
+    async fn undo_create(&mut self, operation: Option<&OperationId>, error: &EngineError) {
         tracing::warn!(error = error as &dyn std::error::Error, "could not create the sandbox; undoing");
         self.unwatch();
         let undone = async {
@@ -259,21 +367,14 @@ impl Actor {
                 self.shared
                     .seams
                     .catalog
-                    .delete_sandbox(&self.row.id, Some(operation.clone()), self.shared.now_ms())
+                    .delete_sandbox(&self.row.id, operation.cloned(), self.shared.now_ms())
                     .await?,
             )
         };
-        match undone.await {
-            Ok(()) => Fate::Gone,
-            Err(undo_error) => {
-                // The operation stays in the journal: a delete now, or the next start, finishes the undoing.
-                tracing::error!(
-                    error = &undo_error as &dyn std::error::Error,
-                    "could not undo a failed create"
-                );
-                self.note(SandboxChange { state: Some(State::Failed), ..self.change() });
-                Fate::Stays
-            }
+        if let Err(undo_error) = undone.await {
+            // The operation stays in the journal: a delete now, or the next start, finishes the undoing.
+            tracing::error!(error = &undo_error as &dyn std::error::Error, "could not undo a failed create");
+            self.note(SandboxChange { state: Some(State::Failed), ..self.change() });
         }
     }
 
@@ -312,8 +413,14 @@ impl Actor {
     }
 
     async fn settle_running(&mut self, operation: &OperationId, live: Live) -> Result<(), EngineError> {
+        self.store(self.running(&live), Some(operation.clone())).await?;
+        self.watch(live);
+        Ok(())
+    }
+
+    fn running(&self, live: &Live) -> SandboxChange {
         let machine = serde_json::to_value(&live.machine).expect("a machine is JSON");
-        let change = SandboxChange {
+        SandboxChange {
             state: Some(State::Running),
             stop_reason: Some(None),
             failure: Some(None),
@@ -321,10 +428,7 @@ impl Actor {
             started_ms: Some(Some(self.shared.now_ms())),
             generation: Some(self.row.generation + 1),
             ..self.change()
-        };
-        self.store(change, Some(operation.clone())).await?;
-        self.watch(live);
-        Ok(())
+        }
     }
 
     // === Stop, delete ===
@@ -502,6 +606,10 @@ impl Actor {
         self.admit(Request::Update, "update")?;
         let mut next = SandboxRow::clone(&self.row);
         apply(&mut next, &update);
+        if let Some(change) = &update.network {
+            next.spec.network = change.apply(&next.spec.network)?;
+            self.shared.policy.egress.check(&next.spec.network)?;
+        }
         check_limits(&next.spec.limits, &self.shared.policy.limits_max)?;
         let before = self.row.clone();
         let change =
@@ -520,6 +628,10 @@ impl Actor {
             return Err(error);
         }
         self.event("sandbox.updated", serde_json::json!({}));
+        if before.spec.network != self.row.spec.network && self.live.is_some() {
+            // Durable first: what is in force is never more than what is written down.
+            egress::follow(&self.shared, &self.row).await?;
+        }
         Ok(())
     }
 
@@ -595,6 +707,7 @@ impl Actor {
     /// Follows in memory what the catalog holds.
     fn note(&mut self, change: SandboxChange) {
         follow(Arc::make_mut(&mut self.row), change);
+        self.pulse.set(&self.row, self.live.is_some());
     }
 
     fn watch(&mut self, live: Live) {
@@ -610,6 +723,7 @@ impl Actor {
             }
         }));
         self.live = Some(live);
+        self.pulse.set(&self.row, true);
     }
 
     fn unwatch(&mut self) {

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use burrow_catalog::{Catalog, Page, PageRequest, SandboxFilter, SandboxRow};
 use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
-use burrow_model::{Image, Limits, SandboxId, SandboxSpec, State, TenantId};
+use burrow_model::{Image, ImageId, Limits, SandboxId, SandboxSpec, State, TenantId};
 use burrow_runtime::{Capabilities, Incidents};
 use burrow_volumes::Space;
 
 use crate::actor::{Command, Creation, Reply};
+use crate::egress::EgressLog;
 use crate::shared::Shared;
+use crate::stock::{Kind, Ready, Stock};
 use crate::{CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, recovery, upkeep};
 
 /// A create that loses the race for its name to one that then fails tries again, this often at most.
@@ -36,9 +38,13 @@ impl Engine {
     /// Finishes or undoes what an earlier daemon left open, adopts what still runs, and begins to serve.
     pub async fn start(seams: Seams, policy: Policy) -> Result<Self, EngineError> {
         let shared = Shared::new(seams, policy);
+        EgressLog::start(&shared).await;
         recovery::recover(&shared).await?;
+        Stock::start(&shared).await;
         upkeep::spawn(&shared);
-        Ok(Self { shared })
+        let engine = Self { shared };
+        engine.clear_builds().await?;
+        Ok(engine)
     }
 
     /// Ends background work. Sandboxes go on.
@@ -52,6 +58,16 @@ impl Engine {
 
     pub fn capabilities(&self) -> Vec<(&'static str, Capabilities)> {
         self.shared.seams.runtimes.iter().map(|runtime| (runtime.name(), runtime.capabilities())).collect()
+    }
+
+    /// Sandboxes-to-be that are ready to be taken, for metrics.
+    pub fn stock_ready(&self) -> usize {
+        self.shared.stock.ready()
+    }
+
+    /// Keeps nothing made ahead of this image any more. To be called before the image itself is removed.
+    pub async fn forget_stock_of(&self, image: &ImageId) {
+        Stock::forget_image(&self.shared, image).await;
     }
 
     pub async fn space(&self) -> Result<Space, EngineError> {
@@ -76,14 +92,24 @@ impl Engine {
     pub async fn create(&self, tenant: &TenantId, options: CreateOptions) -> Result<Created, EngineError> {
         self.admit_create(&options).await?;
         let image = self.find_image(tenant, &options.image).await?;
+        self.create_from(tenant, &options, &image).await
+    }
+
+    /// The same from an image that was found already. Builds start from layers this way.
+    pub(crate) async fn create_from(
+        &self,
+        tenant: &TenantId,
+        options: &CreateOptions,
+        image: &Image,
+    ) -> Result<Created, EngineError> {
         for _ in 0..CREATE_ATTEMPTS_MAX {
-            match self.try_create(tenant, &options, &image).await {
+            match self.try_create(tenant, options, image).await {
                 // The sandbox that held the name or the key was itself undone while we waited for it.
                 Err(EngineError::Gone { .. }) => {}
                 result => return result,
             }
         }
-        Err(EngineError::NotFound { what: options.name.map_or_else(String::new, String::from) })
+        Err(EngineError::NotFound { what: options.name.clone().map_or_else(String::new, String::from) })
     }
 
     async fn try_create(
@@ -92,11 +118,13 @@ impl Engine {
         options: &CreateOptions,
         image: &Image,
     ) -> Result<Created, EngineError> {
-        let row = self.new_row(tenant, options, image);
-        let idempotency = options.idempotency.clone();
+        let ready = self.take_ready(tenant, options, image).await?;
+        let id = ready.as_ref().map_or_else(SandboxId::generate, |ready| ready.id.clone());
+        let row = self.new_row(id, tenant, options, image);
+        let (idempotency, ready) = (options.idempotency.clone(), ready.map(Box::new));
         // The actor itself makes the row durable, as its first deed: whoever finds the row finds an actor at work on it.
         let actor = self.shared.registry.add(&self.shared, row);
-        match actor.ask(|reply| Command::Create { idempotency, reply }).await? {
+        match actor.ask(|reply| Command::Create { idempotency, ready, reply }).await? {
             Creation::Fresh(row) => Ok(Created { row: *row, fresh: true }),
             Creation::Repeated(existing) => {
                 // Its creator may still be at work: the actor answers after that.
@@ -105,6 +133,31 @@ impl Engine {
             }
             Creation::NameTaken(existing) => self.use_existing(tenant, options, &existing).await,
         }
+    }
+
+    /// One made ahead, if there is one that fits. It is used up even if the create is then refused, so what can be
+    /// known to be refused takes none; nor do services, which must not run before the sandbox is durable.
+    async fn take_ready(
+        &self,
+        tenant: &TenantId,
+        options: &CreateOptions,
+        image: &Image,
+    ) -> Result<Option<Ready>, EngineError> {
+        if !options.services.is_empty() {
+            return Ok(None);
+        }
+        if let Some(name) = &options.name
+            && self.shared.seams.catalog.sandbox_by_name(tenant, name.as_str()).await?.is_some()
+        {
+            return Ok(None);
+        }
+        let kind = Kind {
+            tenant: tenant.clone(),
+            image: image.id.clone(),
+            driver: options.driver.clone(),
+            limits: options.limits,
+        };
+        Ok(self.shared.stock.take(&kind))
     }
 
     async fn use_existing(
@@ -116,6 +169,13 @@ impl Engine {
         if !options.if_not_exists {
             let name = options.name.clone().map_or_else(String::new, String::from);
             return Err(EngineError::NameTaken { name, existing: existing.clone() });
+        }
+        if let Some(network) = &options.network {
+            // Whoever asks for a closed sandbox must not be handed an open one because its name fits.
+            let row = self.get(tenant, existing).await?;
+            if row.spec.network != *network {
+                return Err(EngineError::NetworkDiffers { id: row.id });
+            }
         }
         let row = self.start_sandbox(tenant, existing).await?;
         Ok(Created { row, fresh: false })
@@ -179,7 +239,7 @@ impl Engine {
         id: &SandboxId,
         update: UpdateOptions,
     ) -> Result<SandboxRow, EngineError> {
-        self.ask(tenant, id, |reply| Command::Update { update, reply }).await
+        self.ask(tenant, id, |reply| Command::Update { update: Box::new(update), reply }).await
     }
 
     /// The guest of a running sandbox; wakes a paused one.
@@ -218,8 +278,11 @@ impl Engine {
         actor.ask(command).await
     }
 
-    async fn admit_create(&self, options: &CreateOptions) -> Result<(), EngineError> {
+    pub(crate) async fn admit_create(&self, options: &CreateOptions) -> Result<(), EngineError> {
         check_limits(&options.limits, &self.shared.policy.limits_max)?;
+        if let Some(network) = &options.network {
+            self.shared.policy.egress.check(network)?;
+        }
         let runtime = self.shared.runtime(&options.driver)?;
         if let burrow_runtime::Ability::No { reason, .. } = runtime.capabilities().available {
             return Err(EngineError::DriverUnavailable { driver: options.driver.clone(), reason });
@@ -236,14 +299,20 @@ impl Engine {
         Ok(())
     }
 
-    fn new_row(&self, tenant: &TenantId, options: &CreateOptions, image: &Image) -> SandboxRow {
+    fn new_row(
+        &self,
+        id: SandboxId,
+        tenant: &TenantId,
+        options: &CreateOptions,
+        image: &Image,
+    ) -> SandboxRow {
         let now = self.shared.now_ms();
         SandboxRow {
-            id: SandboxId::generate(),
+            id,
             tenant: tenant.clone(),
             name: options.name.clone(),
             spec: SandboxSpec {
-                image: image.name.clone(),
+                image: image.reference(),
                 driver: options.driver.clone(),
                 limits: options.limits,
                 env: options.env.clone(),
@@ -252,6 +321,7 @@ impl Engine {
                 user: options.user.clone(),
                 lifetime: options.lifetime,
                 services: options.services.clone(),
+                network: options.network.clone().unwrap_or_else(|| self.default_network().clone()),
             },
             state: State::Creating,
             stop_reason: None,

@@ -1,8 +1,10 @@
 //! Everything that can go wrong when a sandbox is asked for something.
 
 use burrow_catalog::CatalogError;
+use burrow_egress::{EgressError, PolicyError};
 use burrow_guest::client::GuestError;
-use burrow_model::{LimitsError, Refusal, SandboxId};
+use burrow_images::ImageError;
+use burrow_model::{LimitsError, Name, Refusal, SandboxId};
 use burrow_network::NetworkError;
 use burrow_runtime::RuntimeError;
 use burrow_volumes::VolumeError;
@@ -13,8 +15,16 @@ pub enum EngineError {
     NotFound { what: String },
     #[error("no exec `{what}` in sandbox `{sandbox}`")]
     ExecNotFound { what: String, sandbox: SandboxId },
+    #[error("no exec `{what}`")]
+    NoExec { what: String },
     #[error("no service `{what}` in sandbox `{sandbox}`")]
     ServiceNotFound { what: String, sandbox: SandboxId },
+    #[error("nothing listens on port {port} of sandbox `{id}`")]
+    PortClosed { id: SandboxId, port: u16 },
+    #[error("port {port} is the sandbox's own and cannot be reached")]
+    PortReserved { port: u16 },
+    #[error("sandbox `{id}` has {max} public ports already")]
+    PublishedMax { id: SandboxId, max: usize },
     #[error("no image `{what}`")]
     ImageNotFound { what: String },
     #[error("no runtime driver `{what}`")]
@@ -50,9 +60,35 @@ pub enum EngineError {
     #[error(transparent)]
     Network(#[from] NetworkError),
     #[error(transparent)]
+    Egress(#[from] EgressError),
+    #[error("no host set `{set}`; there are {known}")]
+    SetUnknown { set: Name, known: String },
+    #[error("{source}")]
+    NetworkPolicy { source: PolicyError },
+    #[error("the sandbox has no rule or host set `{what}` of its own")]
+    RuleNotFound { what: String },
+    #[error("a sandbox has at most {rules} rules and {sets} host sets")]
+    RulesMax { rules: usize, sets: usize },
+    #[error("sandbox `{id}` exists and may reach something else than was asked for")]
+    NetworkDiffers { id: SandboxId },
+    #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error("an image `{name}` is being built already")]
     BuildInProgress { name: String },
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error("the image cannot be started by the driver `{driver}`: its files cannot be prepared")]
+    ImageUnfit { driver: &'static str, source: std::io::Error },
+    #[error("`{what}` cannot be a name here")]
+    ImageNeedsName { what: String },
+    #[error("`{what}` is not a platform")]
+    PlatformUnknown { what: String },
+    #[error("the archive holds {found} images, which cannot all have the same name")]
+    ImagesInArchive { found: usize },
+    #[error("{waiting} requests for images are waiting already")]
+    ImagesBusy { waiting: usize },
+    #[error("the step `{step}` {ended}: {tail}")]
+    BuildStep { step: String, ended: String, tail: String },
     #[error("the daemon is shutting down")]
     ShuttingDown,
     #[error("the engine was told to fail at `{point}`")]
@@ -67,6 +103,9 @@ impl EngineError {
             Self::ExecNotFound { .. } => {
                 Some("the agent remembers the last 1,000 execs since the sandbox started")
             }
+            Self::PortClosed { .. } => Some("`burrow port ls` lists what listens inside"),
+            Self::PublishedMax { .. } => Some("make one private again first: `burrow port unpublish`"),
+            Self::NoExec { .. } => Some("`burrow ps SANDBOX` lists the execs of a sandbox"),
             Self::ImageNotFound { .. } => {
                 Some("`burrow image ls` lists images; `burrow up` builds the default one")
             }
@@ -84,11 +123,26 @@ impl EngineError {
                 Some("delete some, or raise `limits.sandboxes` in the configuration")
             }
             Self::PoolReserve { .. } => Some("delete sandboxes or images, or enlarge the pool"),
-            Self::Busy { .. } => Some("try again in a moment"),
+            Self::Busy { .. } | Self::ImagesBusy { .. } => Some("try again in a moment"),
+            Self::Image(error) => error.hint(),
+            Self::ImageUnfit { .. } => Some("its `/dev`, `/proc`, `/sys` or `/etc` is not what it should be"),
+            Self::ImageNeedsName { .. } => Some("give it a name of its own with `--name`"),
+            Self::PlatformUnknown { .. } => Some("write it like `linux/amd64`"),
+            Self::ImagesInArchive { .. } => Some("leave the name out: each image keeps its own"),
+            Self::BuildStep { .. } => Some("the output above says more; fix the step and build again"),
             Self::GuestUnreachable { .. } | Self::GuestTimeout { .. } => {
                 Some("the sandbox may be out of RAM or processes; `burrow stop` and `burrow start` renew it")
             }
+            Self::SetUnknown { .. } => Some("`egress.sets` in the configuration names them"),
+            Self::RuleNotFound { .. } => Some("`burrow egress show` lists what it has"),
+            Self::RulesMax { .. } => Some("a wildcard rule, or a host set, may stand for many"),
+            Self::NetworkDiffers { .. } => {
+                Some("`burrow update` changes what it may reach; or leave out what you want it to reach")
+            }
+            Self::NetworkPolicy { source } => source.hint(),
+            Self::Egress(source) => source.hint(),
             Self::ServiceNotFound { .. }
+            | Self::PortReserved { .. }
             | Self::Refused { .. }
             | Self::Gone { .. }
             | Self::Limits(_)

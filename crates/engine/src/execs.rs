@@ -140,8 +140,12 @@ impl Engine {
         // Rows are written behind their callers' backs: an exec that was just started may not be there yet.
         self.shared.flush_records().await;
         match self.shared.seams.catalog.exec(tenant, exec).await? {
-            Some(row) => self.exec_info(tenant, &row.sandbox, exec).await,
-            None => Err(EngineError::NotFound { what: exec.to_string() }),
+            Some(row) => match self.exec_info(tenant, &row.sandbox, exec).await {
+                // Its sandbox went while we looked, and took it along.
+                Err(EngineError::NotFound { .. }) => Err(EngineError::NoExec { what: exec.to_string() }),
+                found => found,
+            },
+            None => Err(EngineError::NoExec { what: exec.to_string() }),
         }
     }
 

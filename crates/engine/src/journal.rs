@@ -11,6 +11,8 @@
 //! | start     | network, machine         | undone: stopped, as before             |
 //! | stop      | machine, network         | completed: stopped                     |
 //! | delete    | machine, network, volume | completed: gone                        |
+//!
+//! A sandbox's doors to the egress process are part of its network: they are closed before it is released.
 
 use burrow_catalog::OperationRow;
 use burrow_model::{OperationId, SandboxId, TenantId};

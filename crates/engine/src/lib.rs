@@ -5,7 +5,7 @@
 //!                              │ operations: create · start · stop · delete (journaled)
 //!                              │ pause · resume · update
 //!                              ▼
-//!             catalog   volumes   network   runtime          (the seams; handed in)
+//!        catalog   volumes   network   egress   runtime     (the seams; handed in)
 //! ```
 //!
 //! Invariant 2, "intent before resource": an operation's whole plan, with its undo, is durable before its first
@@ -15,6 +15,7 @@
 
 mod actor;
 mod clock;
+mod egress;
 mod engine;
 mod error;
 mod events;
@@ -26,17 +27,26 @@ mod images;
 pub mod journal;
 mod operations;
 mod options;
+mod ports;
 mod recovery;
 mod registry;
 mod services;
 mod shared;
+mod stock;
 mod upkeep;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use egress::{DENIED_MAX, Denied, EgressInForce, EgressSettings, EgressTotals};
 pub use engine::{Created, Engine};
 pub use error::EngineError;
 pub use execs::{ExecOptions, ExecRecord, StartedExec};
 pub use guest::Guest;
-pub use images::{BuildStage, ImageBuilder};
-pub use options::{CreateOptions, LimitsChange, Policy, Seams, UpdateOptions};
+pub use images::{
+    BuildContext, BuildOptions, BuildStage, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
+    ImageItem, ImageProgress, ItemState, OpenedArchive, Pruned, PullOptions, Removed, Tell, packages_recipe,
+};
+pub use options::{
+    CreateOptions, ImagePolicy, LimitsChange, NetworkChange, Policy, Seams, StockPolicy, UpdateOptions,
+};
+pub use ports::{PortList, PortStream};
 pub use services::ServiceStatus;

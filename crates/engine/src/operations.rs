@@ -1,18 +1,21 @@
 //! The steps operations are made of: bringing a machine up, and removing what there is.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use burrow_catalog::SandboxRow;
 use burrow_guest::protocol::{Boot, GENERATION, PORT};
+use burrow_model::SandboxId;
 use burrow_network::{GATEWAY_V4, SANDBOX_V4};
-use burrow_runtime::BootOptions;
+use burrow_runtime::{BootOptions, FinishOptions, Runtime};
 
 use crate::actor::Live;
 use crate::journal::{Operation, Resource};
 use crate::shared::Shared;
-use crate::{EngineError, faults, services};
+use crate::stock::Ready;
+use crate::{EngineError, egress, faults, services};
 
-/// Network, then machine. The caller unwinds when this fails.
+/// Network, then its doors and the machine. The caller unwinds when this fails.
 pub(crate) async fn bring_up(
     shared: &Shared,
     row: &SandboxRow,
@@ -20,9 +23,48 @@ pub(crate) async fn bring_up(
     operation: Operation,
 ) -> Result<Live, EngineError> {
     let runtime = shared.runtime(&row.spec.driver)?;
-    let image = shared.image_config(&row.tenant, &row.image).await?;
     let link = shared.seams.network.connect(&row.id).await?;
     faults::hit(if operation == Operation::Create { "create.network" } else { "start.network" })?;
+    let options = BootOptions {
+        root,
+        attachment: link.attachment,
+        hostname: hostname(row),
+        limits: row.spec.limits,
+        boot_document: boot_document(shared, row).await?,
+    };
+    // Side by side, since neither needs the other; a program inside must not find a network that is not there yet,
+    // which is why both are done before anybody is answered.
+    let doors = async {
+        egress::attach(shared, row).await?;
+        faults::hit(if operation == Operation::Create { "create.egress" } else { "start.egress" })
+    };
+    let (attached, machine) = tokio::join!(doors, runtime.boot(&row.id, options));
+    let machine = machine?;
+    attached?;
+    faults::hit(if operation == Operation::Create { "create.machine" } else { "start.machine" })?;
+    Ok(Live { dial: link.dial, machine, runtime })
+}
+
+/// As [`bring_up`], of what was made ahead: network and machine are there, and wait to be told whose they are.
+pub(crate) async fn bring_up_ready(
+    shared: &Shared,
+    row: &SandboxRow,
+    ready: Ready,
+) -> Result<Live, EngineError> {
+    let options = FinishOptions { hostname: hostname(row), boot_document: boot_document(shared, row).await? };
+    let (attached, machine) =
+        tokio::join!(egress::attach(shared, row), ready.runtime.finish(&row.id, ready.begun, options));
+    let machine = machine?;
+    attached?;
+    Ok(Live { dial: ready.dial, machine, runtime: ready.runtime })
+}
+
+fn hostname(row: &SandboxRow) -> String {
+    row.name.as_ref().map_or_else(|| row.id.to_string(), ToString::to_string)
+}
+
+async fn boot_document(shared: &Shared, row: &SandboxRow) -> Result<Vec<u8>, EngineError> {
+    let image = shared.image_config(&row.tenant, &row.image).await?;
     let boot = Boot {
         generation: GENERATION,
         token: row.token.clone(),
@@ -31,16 +73,7 @@ pub(crate) async fn bring_up(
         ram_bytes: u64::from(row.spec.limits.ram_mib) * burrow_model::MIB,
         services: services::for_guest(row, &image),
     };
-    let options = BootOptions {
-        root,
-        attachment: link.attachment,
-        hostname: row.name.as_ref().map_or_else(|| row.id.to_string(), ToString::to_string),
-        limits: row.spec.limits,
-        boot_document: serde_json::to_vec(&boot).expect("a boot document is JSON"),
-    };
-    let machine = runtime.boot(&row.id, options).await?;
-    faults::hit(if operation == Operation::Create { "create.machine" } else { "start.machine" })?;
-    Ok(Live { dial: link.dial, machine, runtime })
+    Ok(serde_json::to_vec(&boot).expect("a boot document is JSON"))
 }
 
 /// Removes all that `operation` may have touched, last made first. Removing what is not there is fine, so this can be
@@ -51,16 +84,31 @@ pub(crate) async fn unwind(
     operation: Operation,
     after: &mut (dyn FnMut(Resource) -> Result<(), EngineError> + Send),
 ) -> Result<(), EngineError> {
+    // A row may name a driver this daemon was built or configured without; then it has no machine here.
+    let runtime: Vec<_> = shared.runtime(&row.spec.driver).into_iter().collect();
+    remove(shared, &row.id, &runtime, operation, after).await
+}
+
+/// The same by id alone, for what has no row of a sandbox.
+pub(crate) async fn remove(
+    shared: &Shared,
+    id: &SandboxId,
+    runtimes: &[Arc<dyn Runtime>],
+    operation: Operation,
+    after: &mut (dyn FnMut(Resource) -> Result<(), EngineError> + Send),
+) -> Result<(), EngineError> {
     for resource in operation.resources().iter().rev() {
         match resource {
             Resource::Machine => {
-                // A row may name a driver this daemon was built or configured without; then it has no machine here.
-                if let Ok(runtime) = shared.runtime(&row.spec.driver) {
-                    runtime.destroy(&row.id).await?;
+                for runtime in runtimes {
+                    runtime.destroy(id).await?;
                 }
             }
-            Resource::Network => shared.seams.network.release(&row.id).await?,
-            Resource::Volume => shared.seams.volumes.destroy(&row.id).await?,
+            Resource::Network => {
+                egress::detach(shared, id).await?;
+                shared.seams.network.release(id).await?;
+            }
+            Resource::Volume => shared.seams.volumes.destroy(id).await?,
         }
         after(*resource)?;
     }

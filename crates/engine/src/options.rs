@@ -1,15 +1,18 @@
 //! What callers give: everything required, nothing guessed here.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use burrow_catalog::{Catalog, Idempotency};
-use burrow_model::{Lifetime, Limits, Name, ServiceSpec};
+use burrow_egress::Egress;
+use burrow_model::network::{RULES_MAX, SETS_MAX};
+use burrow_model::{EgressRule, Lifetime, Limits, Name, NetworkMode, NetworkPolicy, ServiceSpec};
 use burrow_network::Network;
 use burrow_runtime::Runtime;
 use burrow_volumes::Volumes;
 
-use crate::{Clock, ImageBuilder};
+use crate::{Clock, EgressSettings, EngineError, ImageBuilder};
 
 /// The drivers of this host.
 #[derive(Clone, Debug)]
@@ -17,6 +20,7 @@ pub struct Seams {
     pub catalog: Catalog,
     pub volumes: Arc<dyn Volumes>,
     pub network: Arc<dyn Network>,
+    pub egress: Arc<dyn Egress>,
     pub runtimes: Vec<Arc<dyn Runtime>>,
     pub images: Arc<dyn ImageBuilder>,
     pub clock: Arc<dyn Clock>,
@@ -31,6 +35,31 @@ pub struct Policy {
     pub pool_reserve_bytes: u64,
     /// What one sandbox may ask for at most.
     pub limits_max: Limits,
+    pub stock: StockPolicy,
+    pub images: ImagePolicy,
+    pub egress: EgressSettings,
+}
+
+/// How images are made.
+#[derive(Clone, Debug)]
+pub struct ImagePolicy {
+    /// A directory on a real disk for what is on its way in or out. Empty at start.
+    pub scratch: PathBuf,
+    /// Largest archive, as it comes and as it is when unpacked.
+    pub archive_bytes_max: u64,
+    /// Pulls, imports, builds, commits and exports that go on at once; others wait.
+    pub at_once: usize,
+}
+
+/// What is made ahead, so that a create need not wait for it.
+#[derive(Clone, Debug)]
+pub struct StockPolicy {
+    /// How many of each kind that is in use; 0 makes nothing ahead.
+    pub ready: usize,
+    /// Name of the image, driver and limits of a create that says nothing.
+    pub image: String,
+    pub driver: String,
+    pub limits: Limits,
 }
 
 #[derive(Clone, Debug)]
@@ -47,6 +76,8 @@ pub struct CreateOptions {
     pub user: Option<String>,
     pub lifetime: Lifetime,
     pub services: BTreeMap<Name, ServiceSpec>,
+    /// What it may reach; the operator's default when absent.
+    pub network: Option<NetworkPolicy>,
     pub idempotency: Option<Idempotency>,
 }
 
@@ -58,6 +89,49 @@ pub struct UpdateOptions {
     pub labels: BTreeMap<String, Option<String>>,
     pub env: BTreeMap<String, Option<String>>,
     pub services: BTreeMap<Name, Option<ServiceSpec>>,
+    pub network: Option<NetworkChange>,
+}
+
+/// A change of what a sandbox may reach. What is `None` stays; what is added or removed comes after that.
+#[derive(Clone, Debug)]
+pub struct NetworkChange {
+    pub mode: Option<NetworkMode>,
+    pub rules: Option<Vec<EgressRule>>,
+    pub sets: Option<Vec<Name>>,
+    pub add: Vec<EgressRule>,
+    pub remove: Vec<EgressRule>,
+    pub add_sets: Vec<Name>,
+    pub remove_sets: Vec<Name>,
+}
+
+impl NetworkChange {
+    pub fn apply(&self, policy: &NetworkPolicy) -> Result<NetworkPolicy, EngineError> {
+        let rules = self.rules.as_ref().unwrap_or(&policy.rules);
+        let sets = self.sets.as_ref().unwrap_or(&policy.sets);
+        let missing = |what: String| EngineError::RuleNotFound { what };
+        let rules = changed(rules, &self.add, &self.remove).map_err(|rule| missing(rule.to_string()))?;
+        let sets =
+            changed(sets, &self.add_sets, &self.remove_sets).map_err(|set| missing(set.to_string()))?;
+        if rules.len() > RULES_MAX || sets.len() > SETS_MAX {
+            return Err(EngineError::RulesMax { rules: RULES_MAX, sets: SETS_MAX });
+        }
+        Ok(NetworkPolicy { mode: self.mode.unwrap_or(policy.mode), rules, sets })
+    }
+}
+
+/// In their order, each once. The error is what was to be removed and is not there.
+fn changed<T: Clone + PartialEq>(from: &[T], add: &[T], remove: &[T]) -> Result<Vec<T>, T> {
+    let mut items: Vec<T> = Vec::with_capacity(from.len() + add.len());
+    for item in from.iter().chain(add) {
+        if !items.contains(item) {
+            items.push(item.clone());
+        }
+    }
+    for gone in remove {
+        let place = items.iter().position(|item| item == gone).ok_or_else(|| gone.clone())?;
+        items.remove(place);
+    }
+    Ok(items)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,5 +150,43 @@ impl LimitsChange {
             pids: self.pids.unwrap_or(limits.pids),
             disk_mib: self.disk_mib.unwrap_or(limits.disk_mib),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(texts: &[&str]) -> Vec<EgressRule> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_change_of_rules_adds_each_once_and_removes_only_what_is_there() {
+        let policy = NetworkPolicy { rules: rules(&["a.example", "b.example"]), ..NetworkPolicy::closed() };
+        let nothing = NetworkChange {
+            mode: None,
+            rules: None,
+            sets: None,
+            add: Vec::new(),
+            remove: Vec::new(),
+            add_sets: Vec::new(),
+            remove_sets: Vec::new(),
+        };
+        assert_eq!(nothing.apply(&policy).unwrap(), policy);
+        let change = NetworkChange {
+            mode: Some(NetworkMode::Open),
+            add: rules(&["B.example", "c.example"]),
+            remove: rules(&["a.example"]),
+            ..nothing.clone()
+        };
+        let changed = change.apply(&policy).unwrap();
+        assert_eq!(changed.mode, NetworkMode::Open);
+        assert_eq!(changed.rules, rules(&["b.example", "c.example"]));
+        let unknown = NetworkChange { remove: rules(&["d.example"]), ..nothing.clone() };
+        let error = unknown.apply(&policy).unwrap_err();
+        assert_eq!(error.to_string(), "the sandbox has no rule or host set `d.example` of its own");
+        let replaced = NetworkChange { rules: Some(rules(&["x.example"])), ..nothing };
+        assert_eq!(replaced.apply(&policy).unwrap().rules, rules(&["x.example"]));
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   1. open operations      unwind, then settle the row (undo create and start, complete stop and delete)
+//!      stock                remove: its machines ended with the daemon that made them
 //!   2. running, paused      adopt by pid + start time + boot id; else stopped (persistent) or gone (ephemeral)
-//!   3. inventories          remove what no row names: machines, networks, volumes, images
+//!   3. inventories          remove what no row names: machines, open doors, networks, volumes, images
 //! ```
 //!
 //! A step that fails is logged and leaves its row as it is: one broken sandbox must not keep the daemon down.
@@ -22,7 +23,7 @@ use crate::actor::{self, Live};
 use crate::journal::{Operation, Settlement};
 use crate::operations::unwind;
 use crate::shared::Shared;
-use crate::{EngineError, Guest};
+use crate::{EngineError, Guest, egress, images, stock};
 
 /// Sandboxes looked at side by side.
 const PARALLEL: usize = 16;
@@ -40,6 +41,7 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
             );
         }
     }
+    stock::clear(shared).await?;
     let rows = shared.seams.catalog.all_sandboxes().await?;
     stream::iter(rows).for_each_concurrent(PARALLEL, |row| settle(shared, row)).await;
     if let Err(error) = sweep(shared).await {
@@ -134,6 +136,7 @@ async fn adopt(shared: &Shared, row: &SandboxRow) -> Result<Option<Live>, Engine
             tracing::warn!(sandbox = %row.id, error = &error as &dyn std::error::Error, "an adopted guest is silent");
         }
     }
+    egress::adopt(shared, row).await;
     Ok(Some(Live { dial, machine, runtime }))
 }
 
@@ -172,6 +175,12 @@ async fn sweep(shared: &Shared) -> Result<(), EngineError> {
             runtime.destroy(id).await?;
         }
     }
+    let up = |row: &&SandboxRow| matches!(row.state, State::Running | State::Paused);
+    let running: HashSet<&SandboxId> = rows.iter().filter(up).map(|row| &row.id).collect();
+    for id in seams.egress.attached().await?.iter().filter(|id| !running.contains(id)) {
+        tracing::warn!(sandbox = %id, "closing the doors of a sandbox that does not run");
+        seams.egress.detach(id).await?;
+    }
     for id in seams.network.inventory().await?.iter().filter(|id| !known.contains(id)) {
         tracing::warn!(sandbox = %id, "removing a network that no sandbox has");
         seams.network.release(id).await?;
@@ -181,7 +190,7 @@ async fn sweep(shared: &Shared) -> Result<(), EngineError> {
         tracing::warn!(sandbox = %id, "removing a volume that no sandbox has");
         seams.volumes.destroy(id).await?;
     }
-    let images: HashSet<_> = seams.catalog.all_images().await?.into_iter().map(|row| row.image.id).collect();
+    let images = images::known_volumes(shared, &volumes.images).await?;
     for id in volumes.staged.iter().chain(volumes.images.iter().filter(|id| !images.contains(id))) {
         tracing::warn!(image = %id, "removing an image that was never finished");
         seams.volumes.remove_image(id).await?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burrow_catalog::SandboxRow;
-use burrow_model::SandboxId;
+use burrow_model::{SandboxId, TenantId};
 
 use crate::actor::{self, ActorHandle};
 use crate::shared::Shared;
@@ -27,6 +27,11 @@ impl Registry {
 
     pub(crate) fn get(&self, id: &SandboxId) -> Option<ActorHandle> {
         self.lock().get(id).cloned()
+    }
+
+    /// The generation a sandbox of this tenant runs as, without a turn in its queue; `None` when it does not run.
+    pub(crate) fn running(&self, tenant: &TenantId, id: &SandboxId) -> Option<u64> {
+        self.lock().get(id).filter(|actor| actor.tenant() == tenant).and_then(ActorHandle::running)
     }
 
     pub(crate) fn remove(&self, id: &SandboxId) {

@@ -84,6 +84,7 @@ fn service_update(name: Name, spec: Option<ServiceSpec>) -> UpdateOptions {
         labels: std::collections::BTreeMap::new(),
         env: std::collections::BTreeMap::new(),
         services: [(name, spec)].into(),
+        network: None,
     }
 }
 

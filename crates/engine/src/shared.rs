@@ -9,8 +9,11 @@ use burrow_runtime::Runtime;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::egress::EgressLog;
 use crate::events::Recorder;
+use crate::images::ImageWork;
 use crate::registry::Registry;
+use crate::stock::Stock;
 use crate::{EngineError, Policy, Seams};
 
 #[derive(Debug)]
@@ -18,8 +21,11 @@ pub(crate) struct Shared {
     pub(crate) seams: Seams,
     pub(crate) policy: Policy,
     pub(crate) registry: Registry,
+    pub(crate) stock: Arc<Stock>,
+    pub(crate) egress: Arc<EgressLog>,
     /// One image build at a time: it takes the whole machine anyway.
     pub(crate) builds: tokio::sync::Mutex<()>,
+    pub(crate) images: ImageWork,
     recorder: Recorder,
     image_configs: Mutex<HashMap<ImageId, ImageConfig>>,
     actors: Actors,
@@ -35,12 +41,16 @@ struct Actors {
 impl Shared {
     pub(crate) fn new(seams: Seams, policy: Policy) -> Arc<Self> {
         let (alive, ended) = mpsc::channel(1);
+        let images = ImageWork::new(&policy.images);
         Arc::new(Self {
             recorder: Recorder::spawn(seams.catalog.clone()),
             seams,
+            stock: Arc::new(Stock::new(policy.stock.clone())),
+            egress: Arc::new(EgressLog::new()),
             policy,
             registry: Registry::default(),
             builds: tokio::sync::Mutex::new(()),
+            images,
             image_configs: Mutex::new(HashMap::new()),
             actors: Actors { alive: Mutex::new(Some(alive)), ended: tokio::sync::Mutex::new(ended) },
         })
@@ -64,8 +74,8 @@ impl Shared {
         if let Some(config) = self.image_configs.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
             return Ok(config.clone());
         }
-        let row = self.seams.catalog.image(tenant, id).await?;
-        // Removing an image leaves the sandboxes made from it in place: they go on without its defaults.
+        // Removing an image leaves the sandboxes made from it in place, and its record with them.
+        let row = self.seams.catalog.image_record(tenant, id).await?;
         let config = row.map(|row| row.image.config).unwrap_or_default();
         self.image_configs.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), config.clone());
         Ok(config)
@@ -107,10 +117,14 @@ impl Shared {
 
     /// Lets what is under way finish, takes no more, and writes down what is queued.
     pub(crate) async fn shutdown(&self) {
+        self.images.close();
         self.registry.close();
         self.actors.alive.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.actors.ended.lock().await.recv().await;
+        self.stock.shutdown().await;
+        self.egress.shutdown().await;
         self.recorder.drain().await;
+        self.seams.egress.shutdown().await;
         self.seams.network.shutdown().await;
     }
 }

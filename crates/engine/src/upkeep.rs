@@ -1,4 +1,5 @@
-//! What must be done from time to time: deleting sandboxes whose time is up, forgetting old history.
+//! What must be done from time to time: deleting sandboxes whose time is up, putting policies in force that could not
+//! be, forgetting old history.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) {
         for sweep in 0u64.. {
             ticks.tick().await;
             let Some(shared) = Weak::upgrade(&shared) else { return };
+            put_in_force(&shared);
             let mut done = delete_expired(&shared).await;
             if sweep % SWEEPS_PER_PRUNING == 0 && done.is_ok() {
                 done = prune(&shared).await;
@@ -47,8 +49,19 @@ async fn delete_expired(shared: &Shared) -> Result<(), CatalogError> {
     Ok(())
 }
 
+/// Policies that the egress process could not be told of when they were due.
+fn put_in_force(shared: &Shared) {
+    for id in shared.egress.owed() {
+        if let Some(actor) = shared.registry.get(&id) {
+            actor.tell(Command::PutInForce);
+        }
+    }
+}
+
 async fn prune(shared: &Shared) -> Result<(), CatalogError> {
     shared.seams.catalog.purge_idempotency(shared.now_ms()).await?;
     shared.seams.catalog.prune_execs().await?;
+    shared.seams.catalog.forget_removed_images().await?;
+    shared.seams.catalog.prune_egress(shared.now_ms()).await?;
     Ok(())
 }

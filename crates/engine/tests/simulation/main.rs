@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
+mod egress;
+mod images;
 mod lives;
+mod stock;
 mod walk;
 mod world;
 

@@ -60,6 +60,7 @@ async fn run(act: Act, fault: Fault) -> bool {
     let met = match fault.seam {
         Seam::Volumes => world.volumes.has_failed(),
         Seam::Network => world.network.has_failed(),
+        Seam::Egress => world.egress.has_failed(),
         Seam::Runtime => world.runtime.calls() > fault.call,
     };
     if !met {
@@ -86,7 +87,7 @@ async fn run(act: Act, fault: Fault) -> bool {
 async fn a_failure_at_any_step_of_any_operation_leaves_nothing_half_made() {
     let mut met = 0;
     for act in ACTS {
-        for seam in [Seam::Volumes, Seam::Network, Seam::Runtime] {
+        for seam in [Seam::Volumes, Seam::Network, Seam::Egress, Seam::Runtime] {
             for acts in [false, true] {
                 for call in 0.. {
                     if !run(act, Fault { seam, call, acts }).await {

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use burrow_catalog::{Catalog, SandboxRow};
+use burrow_egress::faulty::{Fails as EgressFails, Faulty as FaultyEgress};
+use burrow_egress::sim::SimEgress;
 use burrow_engine::{
-    BuildStage, CreateOptions, Engine, EngineError, ImageBuilder, LimitsChange, ManualClock, Policy, Seams,
-    UpdateOptions,
+    BuildStage, CreateOptions, EgressSettings, Engine, EngineError, ImageBuilder, LimitsChange, ManualClock,
+    Policy, Seams, StockPolicy, UpdateOptions,
 };
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{Frame, Hello, Identity, Reply, Request};
-use burrow_model::{ImageConfig, ImageId, Lifetime, Limits, Name, SandboxId, State, TenantId};
+use burrow_model::{ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, SandboxId, State, TenantId};
 use burrow_network::faulty::{Fails as NetworkFails, Faulty as FaultyNetwork};
 use burrow_network::sim::SimNetwork;
 use burrow_runtime::faulty::{FailWhen, Faulty as FaultyRuntime};
@@ -36,6 +38,7 @@ pub(crate) struct Fault {
 pub(crate) enum Seam {
     Volumes,
     Network,
+    Egress,
     Runtime,
 }
 
@@ -47,6 +50,7 @@ pub(crate) struct World {
     pub(crate) catalog: Catalog,
     pub(crate) volumes: Arc<FaultyVolumes<SimVolumes>>,
     pub(crate) network: Arc<FaultyNetwork<SimNetwork>>,
+    pub(crate) egress: Arc<FaultyEgress<SimEgress>>,
     pub(crate) runtime: Arc<FaultyRuntime<SimRuntime>>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) tenant: TenantId,
@@ -58,19 +62,26 @@ impl World {
     }
 
     pub(crate) async fn with(fault: Option<Fault>) -> Self {
+        Self::on(SimVolumes::default(), fault).await
+    }
+
+    /// On volumes of the caller's, which may have files.
+    pub(crate) async fn on(sim: SimVolumes, fault: Option<Fault>) -> Self {
         let at = |seam| fault.filter(|fault| fault.seam == seam).map_or(NEVER, |fault| fault.call);
         let acts = fault.is_some_and(|fault| fault.acts);
         let network = SimNetwork::new();
         network.serve_by_default(obliging_guest().await);
         let volumes = if acts { VolumeFails::AfterActing } else { VolumeFails::BeforeActing };
         let networks = if acts { NetworkFails::AfterActing } else { NetworkFails::BeforeActing };
+        let egresses = if acts { EgressFails::AfterActing } else { EgressFails::BeforeActing };
         let runtimes = if acts { FailWhen::After } else { FailWhen::Before };
         let catalog = Catalog::in_memory().unwrap();
         let tenant = catalog.default_tenant();
         let world = Self {
             catalog,
-            volumes: Arc::new(FaultyVolumes::new(SimVolumes::default(), at(Seam::Volumes), volumes)),
+            volumes: Arc::new(FaultyVolumes::new(sim, at(Seam::Volumes), volumes)),
             network: Arc::new(FaultyNetwork::new(network, at(Seam::Network), networks)),
+            egress: Arc::new(FaultyEgress::new(SimEgress::new(), at(Seam::Egress), egresses)),
             runtime: Arc::new(FaultyRuntime::new(SimRuntime::default(), at(Seam::Runtime), runtimes)),
             clock: Arc::new(ManualClock::at(1_000_000)),
             tenant,
@@ -86,8 +97,10 @@ impl World {
         self.volumes.inner.seal_image(&id).await.unwrap();
         let image = burrow_model::Image {
             id,
-            name: name("debian"),
+            names: vec![name("debian").into()],
             config: ImageConfig::default(),
+            origin: burrow_model::ImageOrigin::default(),
+            layer: None,
             size_bytes: 1,
             created_ms: 1,
         };
@@ -100,15 +113,26 @@ impl World {
     }
 
     pub(crate) async fn try_engine(&self) -> Result<Engine, EngineError> {
+        self.try_engine_with(0).await
+    }
+
+    /// One that keeps so many of each kind ready.
+    pub(crate) async fn try_engine_with(&self, ready: usize) -> Result<Engine, EngineError> {
         let seams = Seams {
             catalog: self.catalog.clone(),
             volumes: self.volumes.clone(),
             network: self.network.clone(),
+            egress: self.egress.clone(),
             runtimes: vec![self.runtime.clone()],
             images: Arc::new(NoBuilder),
             clock: self.clock.clone(),
         };
-        Engine::start(seams, policy()).await
+        Engine::start(seams, Policy { stock: stock(ready), ..policy() }).await
+    }
+
+    /// The ids that are in stock.
+    pub(crate) async fn stocked(&self) -> BTreeSet<SandboxId> {
+        self.catalog.all_stock().await.unwrap().into_iter().map(|row| row.id).collect()
     }
 
     pub(crate) async fn rows(&self) -> BTreeMap<SandboxId, SandboxRow> {
@@ -123,9 +147,11 @@ impl World {
         let running: BTreeSet<_> = rows.values().filter(|row| up(row)).map(|row| row.id.clone()).collect();
         let volumes: BTreeSet<_> = self.volumes_now().into_iter().collect();
         let networks: BTreeSet<_> = self.network.inner.live().into_iter().collect();
+        let doors: BTreeSet<_> = self.egress.inner.live().into_iter().collect();
         let machines: BTreeSet<_> = self.runtime.inner.live().into_iter().collect();
         assert_eq!(volumes, all, "volumes, {context}");
         assert_eq!(networks, running, "networks, {context}");
+        assert_eq!(doors, running, "open doors, {context}");
         assert_eq!(machines, running, "machines, {context}");
         for row in rows.values() {
             let settled =
@@ -143,7 +169,29 @@ impl World {
 }
 
 pub(crate) fn policy() -> Policy {
-    Policy { sandboxes_max: 1000, pool_reserve_bytes: 1 << 20, limits_max: limits() }
+    Policy {
+        images: burrow_engine::ImagePolicy {
+            scratch: std::env::temp_dir(),
+            archive_bytes_max: 1 << 30,
+            at_once: 2,
+        },
+        sandboxes_max: 1000,
+        pool_reserve_bytes: 1 << 20,
+        limits_max: limits(),
+        stock: stock(0),
+        egress: egress(),
+    }
+}
+
+/// A closed default, and one set of hosts.
+pub(crate) fn egress() -> EgressSettings {
+    let sets = [(name("ours"), vec!["*.example.com".parse().unwrap()])];
+    EgressSettings { default: NetworkPolicy::closed(), sets: sets.into(), allow_ranges: Vec::new() }
+}
+
+/// Of what [`create`] asks for, this many are kept ready.
+pub(crate) fn stock(ready: usize) -> StockPolicy {
+    StockPolicy { ready, image: "debian".to_owned(), driver: "sim".to_owned(), limits: limits() }
 }
 
 pub(crate) fn limits() -> Limits {
@@ -167,6 +215,7 @@ pub(crate) fn create(sandbox: Option<&str>) -> CreateOptions {
         user: None,
         lifetime: Lifetime::Persistent { expires_ms: None },
         services: BTreeMap::new(),
+        network: None,
         idempotency: None,
     }
 }
@@ -178,6 +227,7 @@ pub(crate) fn no_change() -> UpdateOptions {
         labels: BTreeMap::new(),
         env: BTreeMap::new(),
         services: BTreeMap::new(),
+        network: None,
     }
 }
 

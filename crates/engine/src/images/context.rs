@@ -1,0 +1,289 @@
+//! The files that come with a build file.
+//!
+//! They arrive as one tar: `request` says what to build, what lies below `context/` is what it may copy. The tar is a
+//! stranger's: it is unpacked by the same code as layers are, below a directory that only the daemon can reach, and
+//! nobody changes it afterwards.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Seek as _, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use burrow_images::layer::{self, ApplyLimits, ApplyOptions};
+use burrow_images::recipe::{self, Copy};
+use burrow_images::{Compression, DiffId, Digest, Hasher, ImageError};
+use burrow_volumes::UID_COUNT;
+
+use super::finish::blocking;
+use super::pull::Scratch;
+use crate::{Engine, EngineError};
+
+/// A request is a build file and little else, and a build file is a page.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// Files of one context: far more than a project has, far fewer than an image may have.
+const ENTRIES_MAX: u64 = 500_000;
+
+/// Directories deep.
+const DEPTH_MAX: usize = 128;
+
+/// A request to build, with the files it may copy.
+#[derive(Debug)]
+pub struct BuildContext {
+    /// As it came.
+    pub request: Vec<u8>,
+    /// Gone with this.
+    folder: Scratch,
+}
+
+impl Engine {
+    /// Reads a context to its end.
+    pub async fn open_context(&self, stream: Box<dyn Read + Send>) -> Result<BuildContext, EngineError> {
+        let policy = &self.shared.policy.images;
+        let folder = Scratch::make(&policy.scratch).await?;
+        let (path, bytes_max) = (folder.path.clone(), policy.archive_bytes_max);
+        let cancelled = self.shared.images.closing();
+        let request = blocking(move || {
+            let (tar, digest) = spool(stream, &path, bytes_max)?;
+            let files = path.join("files");
+            fs::create_dir(&files).map_err(failed("make", &files))?;
+            let root = File::open(&files).map_err(failed("open", &files))?;
+            let options = ApplyOptions {
+                compression: Compression::None,
+                expected: DiffId(digest),
+                uid_shift: 0,
+                uid_count: UID_COUNT,
+                limits: ApplyLimits { entries: ENTRIES_MAX, bytes: bytes_max },
+                cancelled: &cancelled,
+                progress: &|_| {},
+            };
+            layer::apply(tar, root.as_fd(), &options)?;
+            read_request(&files.join("request"))
+        })
+        .await?;
+        Ok(BuildContext { request, folder })
+    }
+}
+
+impl BuildContext {
+    fn files(&self) -> PathBuf {
+        self.folder.path.join("files/context")
+    }
+
+    /// What a copy copies, as part of its step's key.
+    pub(super) async fn digest(&self, from: &str) -> Result<Digest, EngineError> {
+        let (files, from) = (self.files(), from.to_owned());
+        blocking(move || Ok(recipe::content_hash(&files, &from)?)).await
+    }
+
+    /// Where the files of a copy are, and which of them.
+    pub(super) fn parcel(&self, copy: &Copy) -> Result<Parcel, EngineError> {
+        Parcel::new(&self.files(), copy)
+    }
+}
+
+/// What one copy puts where.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    source: PathBuf,
+    /// The directory inside that it is unpacked in.
+    pub(super) into: String,
+    /// Name of a single file there; `None` for the content of a directory.
+    name: Option<String>,
+    mode: Option<u32>,
+}
+
+impl Parcel {
+    fn new(files: &Path, copy: &Copy) -> Result<Self, EngineError> {
+        let refused = |reason: &str| {
+            let reason = format!("`copy` from `{}`: {reason}", crate::engine::shown(&copy.from));
+            EngineError::from(ImageError::Recipe { line: None, reason })
+        };
+        let mut source = files.to_owned();
+        let mut parts = copy.from.split('/').filter(|part| !part.is_empty() && *part != ".").peekable();
+        while let Some(part) = parts.next() {
+            if part == ".." {
+                return Err(refused("it leads out of the context"));
+            }
+            source.push(part);
+            let found =
+                fs::symlink_metadata(&source).map_err(|_| refused("there is no such file in the context"))?;
+            // A link in the middle could lead anywhere.
+            if found.is_symlink() && parts.peek().is_some() {
+                return Err(refused("it goes through a link"));
+            }
+        }
+        let found =
+            fs::symlink_metadata(&source).map_err(|_| refused("there is no such file in the context"))?;
+        if found.is_dir() {
+            return Ok(Self { source, into: copy.to.clone(), name: None, mode: copy.mode });
+        }
+        let own = source.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        let (into, name) = match copy.to.rsplit_once('/') {
+            Some((folder, "")) => (folder, own.as_str()),
+            Some((folder, name)) => (folder, name),
+            None => ("/", copy.to.as_str()),
+        };
+        let into = if into.is_empty() { "/" } else { into }.to_owned();
+        Ok(Self { into, name: Some(name.to_owned()), source, mode: copy.mode })
+    }
+
+    /// Writes the files as a tar. Blocks.
+    pub(super) fn pack(&self, out: impl Write) -> io::Result<()> {
+        let mut packer = Packer { builder: tar::Builder::new(out), mode: self.mode };
+        match &self.name {
+            Some(name) => packer.entry(&self.source, Path::new(name), 0)?,
+            None => packer.directory(&self.source, Path::new(""), 0)?,
+        }
+        packer.builder.into_inner()?.flush()
+    }
+}
+
+struct Packer<W: Write> {
+    builder: tar::Builder<W>,
+    mode: Option<u32>,
+}
+
+impl<W: Write> Packer<W> {
+    fn directory(&mut self, from: &Path, to: &Path, depth: usize) -> io::Result<()> {
+        if depth > DEPTH_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut names: Vec<_> = fs::read_dir(from)?
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect::<Result<_, _>>()?;
+        names.sort();
+        for name in names {
+            self.entry(&from.join(&name), &to.join(&name), depth)?;
+        }
+        Ok(())
+    }
+
+    /// One file, link or directory with all in it; nothing else is in a context.
+    fn entry(&mut self, from: &Path, to: &Path, depth: usize) -> io::Result<()> {
+        let metadata = fs::symlink_metadata(from)?;
+        let mut header = self.header(&metadata);
+        if metadata.is_symlink() {
+            header.set_entry_type(tar::EntryType::Symlink);
+            return self.builder.append_link(&mut header, to, fs::read_link(from)?);
+        }
+        if metadata.is_dir() {
+            header.set_entry_type(tar::EntryType::Directory);
+            header.set_mode(metadata.mode() & 0o7777);
+            self.builder.append_data(&mut header, to, io::empty())?;
+            return self.directory(from, to, depth + 1);
+        }
+        if metadata.is_file() {
+            header.set_size(metadata.len());
+            return self.builder.append_data(&mut header, to, File::open(from)?);
+        }
+        Ok(())
+    }
+
+    fn header(&self, metadata: &Metadata) -> tar::Header {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(self.mode.unwrap_or(metadata.mode()) & 0o7777);
+        header.set_mtime(u64::try_from(metadata.mtime()).unwrap_or(0));
+        // Whose it becomes, the guest is told beside the archive.
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(0);
+        header
+    }
+}
+
+/// Writes the stream to an unnamed file, and answers its digest.
+fn spool(
+    mut stream: Box<dyn Read + Send>,
+    folder: &Path,
+    bytes_max: u64,
+) -> Result<(File, Digest), EngineError> {
+    let path = folder.join("context.tar");
+    let open = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
+    let mut file = open.map_err(failed("make", &path))?;
+    fs::remove_file(&path).map_err(failed("unlink", &path))?;
+    let mut hasher = Hasher::default();
+    let mut piece = vec![0; 256 << 10];
+    let mut total = 0u64;
+    loop {
+        let read = stream.read(&mut piece).map_err(failed("read", &path))?;
+        if read == 0 {
+            break;
+        }
+        total += read as u64;
+        if total > bytes_max {
+            let what = "the build's context".to_owned();
+            return Err(ImageError::TooLarge { what, limit: bytes_max, unit: "bytes" }.into());
+        }
+        hasher.update(&piece[..read]);
+        file.write_all(&piece[..read]).map_err(failed("write", &path))?;
+    }
+    file.rewind().map_err(failed("rewind", &path))?;
+    Ok((file, hasher.finish()))
+}
+
+fn read_request(path: &Path) -> Result<Vec<u8>, EngineError> {
+    let refused =
+        |reason: &str| EngineError::from(ImageError::Recipe { line: None, reason: reason.to_owned() });
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() && found.len() <= REQUEST_BYTES_MAX => {}
+        Ok(_) => return Err(refused("`request` is no file, or larger than 1 MiB")),
+        Err(_) => return Err(refused("the archive holds no file `request`")),
+    }
+    fs::read(path).map_err(failed("read", path))
+}
+
+fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EngineError {
+    let what = path.display().to_string();
+    move |source| ImageError::Io { step, what, source }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn copy(from: &str, to: &str) -> Copy {
+        Copy { from: from.to_owned(), to: to.to_owned(), owner: None, mode: Some(0o600) }
+    }
+
+    fn names(parcel: &Parcel) -> Vec<String> {
+        let mut packed = Vec::new();
+        parcel.pack(&mut packed).unwrap();
+        let mut archive = tar::Archive::new(packed.as_slice());
+        let entries = archive.entries().unwrap().map(Result::unwrap);
+        entries.map(|entry| entry.path().unwrap().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_copy_takes_what_it_names_and_puts_it_where_it_says() {
+        let files = tempfile::tempdir().unwrap();
+        fs::create_dir_all(files.path().join("app/sub")).unwrap();
+        fs::write(files.path().join("app/sub/file"), "x").unwrap();
+        symlink("/etc/passwd", files.path().join("app/link")).unwrap();
+        fs::write(files.path().join("one"), "y").unwrap();
+
+        let tree = Parcel::new(files.path(), &copy("app", "/srv/app")).unwrap();
+        assert_eq!(tree.into, "/srv/app");
+        assert_eq!(names(&tree), ["link", "sub", "sub/file"]);
+        for (to, into, name) in [("/x/two", "/x", "two"), ("/x/", "/x", "one"), ("/two", "/", "two")] {
+            let file = Parcel::new(files.path(), &copy("one", to)).unwrap();
+            assert_eq!((file.into.as_str(), names(&file)), (into, vec![name.to_owned()]));
+        }
+        assert_eq!(names(&Parcel::new(files.path(), &copy(".", "/all")).unwrap()).len(), 5);
+    }
+
+    #[test]
+    fn a_copy_never_leaves_the_context() {
+        let (files, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(host.path().join("secret"), "s").unwrap();
+        symlink(host.path(), files.path().join("out")).unwrap();
+        for from in ["..", "a/../..", "out/secret", "missing"] {
+            assert!(Parcel::new(files.path(), &copy(from, "/x")).is_err(), "{from}");
+        }
+        // The link itself may be copied: it is only a link.
+        assert_eq!(names(&Parcel::new(files.path(), &copy("out", "/x")).unwrap()), ["x"]);
+    }
+}

@@ -1,0 +1,54 @@
+//! Everything about one image.
+
+use std::collections::{HashMap, HashSet};
+
+use burrow_catalog::LayerRow;
+use burrow_model::{Image, ImageId, SandboxId, TenantId};
+
+use crate::{Engine, EngineError};
+
+#[derive(Clone, Debug)]
+pub struct ImageDetail {
+    pub image: Image,
+    /// Lowest first.
+    pub layers: Vec<LayerRow>,
+    /// Bytes of layers that no other image stands on; all of an image that has no layers.
+    pub unique_bytes: u64,
+    pub used_by: Vec<SandboxId>,
+}
+
+impl Engine {
+    pub async fn inspect_image(&self, tenant: &TenantId, text: &str) -> Result<ImageDetail, EngineError> {
+        let image = self.find_image(tenant, text).await?;
+        let catalog = &self.shared.seams.catalog;
+        let all: HashMap<ImageId, LayerRow> =
+            catalog.list_layers(tenant).await?.into_iter().map(|row| (row.volume.clone(), row)).collect();
+        let layers = chain(&all, image.layer.as_ref());
+        let others = catalog.list_images(tenant).await?;
+        let shared: HashSet<ImageId> = others
+            .into_iter()
+            .filter(|row| row.image.id != image.id)
+            .flat_map(|row| chain(&all, row.image.layer.as_ref()))
+            .map(|row| row.volume)
+            .collect();
+        let unique = layers.iter().filter(|row| !shared.contains(&row.volume));
+        let unique_bytes = match image.layer {
+            Some(_) => unique.map(|row| row.size_bytes).sum(),
+            None => image.size_bytes,
+        };
+        let used_by = catalog.image_users(tenant, &image.id).await?;
+        Ok(ImageDetail { image, layers, unique_bytes, used_by })
+    }
+}
+
+/// From the lowest layer up to `top`. Parents are followed as often as there are layers, so a circle ends too.
+fn chain(all: &HashMap<ImageId, LayerRow>, top: Option<&ImageId>) -> Vec<LayerRow> {
+    let mut found = Vec::new();
+    let mut next = top.and_then(|volume| all.get(volume));
+    while let Some(row) = next.filter(|_| found.len() < all.len()) {
+        found.push(row.clone());
+        next = row.parent.as_ref().and_then(|volume| all.get(volume));
+    }
+    found.reverse();
+    found
+}

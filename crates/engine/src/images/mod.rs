@@ -1,0 +1,187 @@
+//! Images: pulled, imported, built, committed; named, inspected, exported, removed.
+//!
+//! ```text
+//!   pull ────┐  chain ids                      ┌─► finish: a volume of its own, prepared, sealed, ONE row
+//!   import ──┼────────────► layers ────────────┤
+//!   build ───┘  step keys   (kept, shared)     └─► names
+//!   commit ─────────────────────────────────────►
+//! ```
+//!
+//! Crash-safe without a journal: a volume is filled while it is *staged*, becomes whole by one seal, and counts only
+//! from the commit of its row on. After a crash at any step the next start removes volumes that no row names, and
+//! sandboxes of builds. Layers and images are of one tenant each: to know a digest is not to have its content.
+//!
+//! A caller that goes away does not stop what it asked for; a daemon that ends does.
+
+mod build;
+mod commit;
+mod config;
+mod context;
+mod export;
+mod finish;
+mod import;
+mod inspect;
+mod layers;
+mod names;
+mod progress;
+mod pull;
+mod sources;
+mod stack;
+mod step;
+mod work;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use burrow_model::{
+    BUILD_LABEL, Image, ImageConfig, ImageId, ImageName, ImageOrigin, ImageRef, ImageStep, TenantId,
+};
+use burrow_volumes::VolumeError;
+use tokio::sync::mpsc;
+
+use crate::engine::shown;
+use crate::shared::Shared;
+use crate::{Engine, EngineError};
+use finish::{Files, prepare_for_drivers};
+use layers::discard;
+
+pub use build::{BuildOptions, packages_recipe};
+pub use commit::{CommitOptions, ConfigChange};
+pub use context::BuildContext;
+pub use import::OpenedArchive;
+pub use inspect::ImageDetail;
+pub use names::{Pruned, Removed};
+pub use progress::{ImageItem, ImageProgress, ItemState, Tell};
+pub use pull::PullOptions;
+pub(crate) use work::ImageWork;
+
+/// Stages under way from the builder of the default image.
+const STAGES_QUEUED: usize = 16;
+
+/// Fills a staged volume's `rootfs/`.
+#[async_trait]
+pub trait ImageBuilder: fmt::Debug + Send + Sync {
+    /// Returns when the files are complete, with uids already shifted. Stages are for people; dropping the receiver
+    /// does not stop the build.
+    async fn build(
+        &self,
+        image: &ImageId,
+        volume: PathBuf,
+        stages: mpsc::Sender<BuildStage>,
+    ) -> Result<(ImageConfig, u64), VolumeError>;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildStage {
+    pub stage: String,
+    pub percent: Option<u8>,
+}
+
+impl Engine {
+    pub async fn images(&self, tenant: &TenantId) -> Result<Vec<Image>, EngineError> {
+        let rows = self.shared.seams.catalog.list_images(tenant).await?;
+        Ok(rows.into_iter().map(|row| row.image).collect())
+    }
+
+    /// By name or id.
+    pub async fn find_image(&self, tenant: &TenantId, text: &str) -> Result<Image, EngineError> {
+        let catalog = &self.shared.seams.catalog;
+        let found = match text.parse::<ImageRef>() {
+            Ok(ImageRef::Id(id)) => catalog.image(tenant, &id).await?,
+            Ok(ImageRef::Name(name)) => catalog.image_by_name(tenant, &name).await?,
+            Err(_) => None,
+        };
+        found.map(|row| row.image).ok_or_else(|| EngineError::ImageNotFound { what: shown(text) })
+    }
+
+    /// Builds the default image from packages under `name`, which an older image loses. Sandboxes made from that one keep
+    /// what they have.
+    pub async fn build_image(
+        &self,
+        tenant: &TenantId,
+        name: ImageName,
+        tell: Tell,
+    ) -> Result<Image, EngineError> {
+        let _only = self
+            .shared
+            .builds
+            .try_lock()
+            .map_err(|_| EngineError::BuildInProgress { name: name.to_string() })?;
+        let _slot = self.shared.images.slot(&tell).await?;
+        let shared = &self.shared;
+        let id = ImageId::generate();
+        let (stages, mut told) = mpsc::channel::<BuildStage>(STAGES_QUEUED);
+        let telling = tokio::spawn(async move {
+            while let Some(BuildStage { stage, percent }) = told.recv().await {
+                tell.stage(&stage, percent);
+            }
+        });
+        let made = async {
+            let volume = shared.seams.volumes.stage_image(&id).await?;
+            let (config, size_bytes) = shared.seams.images.build(&id, volume.clone(), stages).await?;
+            prepare_for_drivers(shared, &volume).await?;
+            shared.seams.volumes.seal_image(&id).await?;
+            let history = vec![ImageStep { what: "Debian packages".to_owned(), size_bytes, layer: None }];
+            let origin = ImageOrigin { kind: "debian".to_owned(), of: None, history };
+            let (names, created_ms) = (vec![name], shared.now_ms());
+            let image = Image { id: id.clone(), names, config, origin, layer: None, size_bytes, created_ms };
+            shared.seams.catalog.insert_image(tenant, image.clone()).await?;
+            Ok::<_, EngineError>(image)
+        };
+        let made = made.await;
+        // All stages are told before the end is.
+        let _ = telling.await;
+        match made {
+            Ok(image) => {
+                let detail = serde_json::json!({ "image": image.id, "name": image.names.first() });
+                shared.event(tenant, "image.built", None, detail);
+                Ok(image)
+            }
+            Err(error) => {
+                discard(shared, &id).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes work on images end soon, and takes no more: for a daemon about to end.
+    pub fn stop_image_work(&self) {
+        self.shared.images.close();
+    }
+
+    /// Removes the sandboxes of builds that an earlier daemon did not finish.
+    pub(crate) async fn clear_builds(&self) -> Result<(), EngineError> {
+        for row in self.shared.seams.catalog.all_sandboxes().await? {
+            if row.spec.labels.contains_key(BUILD_LABEL)
+                && let Err(error) = self.delete(&row.tenant, &row.id).await
+            {
+                tracing::warn!(
+                    sandbox = %row.id, error = &error as &dyn std::error::Error,
+                    "could not remove the sandbox of an unfinished build"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Volumes that a row names, after forgetting layers whose volume is gone: a backup holds images only.
+pub(crate) async fn known_volumes(
+    shared: &Shared,
+    there: &[ImageId],
+) -> Result<std::collections::HashSet<ImageId>, EngineError> {
+    let catalog = &shared.seams.catalog;
+    let there: std::collections::HashSet<&ImageId> = there.iter().collect();
+    let mut known: std::collections::HashSet<ImageId> =
+        catalog.all_images().await?.into_iter().map(|row| row.image.id).collect();
+    for row in catalog.all_layers().await? {
+        if there.contains(&row.volume) {
+            known.insert(row.volume);
+        } else {
+            tracing::info!(key = row.key, "forgetting a layer whose volume is gone");
+            catalog.delete_layer(&row.tenant, &row.key).await?;
+        }
+    }
+    Ok(known)
+}

@@ -1,0 +1,114 @@
+//! Names of images, and their removal.
+
+use burrow_model::{Image, ImageId, ImageName, ImageRef, TenantId};
+
+use super::layers::discard;
+use crate::stock::Stock;
+use crate::{Engine, EngineError};
+
+/// What a removal came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// The image is gone, with all its names.
+    Image,
+    /// It has other names, and stays.
+    Name,
+}
+
+/// What a clean-up removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub images: Vec<ImageId>,
+    pub layers: usize,
+    pub freed_bytes: u64,
+}
+
+impl Engine {
+    /// Gives an image one more name; another image that had it loses it.
+    pub async fn tag_image(
+        &self,
+        tenant: &TenantId,
+        image: &Image,
+        name: ImageName,
+    ) -> Result<Image, EngineError> {
+        let shared = &self.shared;
+        shared.seams.catalog.tag_image(tenant, &image.id, name.clone()).await?;
+        let detail = serde_json::json!({ "image": image.id, "name": name });
+        shared.event(tenant, "image.tagged", None, detail);
+        self.find_image(tenant, image.id.as_str()).await
+    }
+
+    /// Takes a name away; the image stays, however few names it has left.
+    pub async fn untag_image(
+        &self,
+        tenant: &TenantId,
+        image: &Image,
+        name: &ImageName,
+    ) -> Result<(), EngineError> {
+        let unknown = || EngineError::ImageNotFound { what: name.to_string() };
+        if !image.names.contains(name) {
+            return Err(unknown());
+        }
+        let id = self.shared.seams.catalog.untag_image(tenant, name).await?.ok_or_else(unknown)?;
+        self.shared.event(tenant, "image.untagged", None, serde_json::json!({ "image": id, "name": name }));
+        Ok(())
+    }
+
+    /// By a name: takes the name away, and removes the image if that was its last. By id: removes it with all names.
+    /// Sandboxes made from it have files of their own, and keep what it said about their processes.
+    pub async fn remove_image(&self, tenant: &TenantId, text: &str) -> Result<Removed, EngineError> {
+        let image = self.find_image(tenant, text).await?;
+        if let Ok(ImageRef::Name(name)) = text.parse()
+            && image.names.len() > 1
+        {
+            self.untag_image(tenant, &image, &name).await?;
+            return Ok(Removed::Name);
+        }
+        self.remove_image_itself(tenant, &image).await?;
+        Ok(Removed::Image)
+    }
+
+    async fn remove_image_itself(&self, tenant: &TenantId, image: &Image) -> Result<bool, EngineError> {
+        let shared = &self.shared;
+        Stock::forget_image(shared, &image.id).await;
+        // First the row: a crash in between leaves a volume without one, which the next start removes.
+        let removed = shared.seams.catalog.remove_image(tenant, &image.id, shared.now_ms()).await?;
+        if removed {
+            discard(shared, &image.id).await;
+            let detail = serde_json::json!({ "image": image.id, "name": image.names.first() });
+            shared.event(tenant, "image.removed", None, detail);
+        }
+        Ok(removed)
+    }
+
+    /// Removes images without names and sandboxes, then layers that no image stands on. What somebody is at work with
+    /// stays.
+    pub async fn prune_images(&self, tenant: &TenantId) -> Result<Pruned, EngineError> {
+        let shared = &self.shared;
+        let catalog = &shared.seams.catalog;
+        let mut pruned = Pruned::default();
+        for row in catalog.unused_images(tenant).await? {
+            if self.remove_image_itself(tenant, &row.image).await? {
+                // What its layers hold is counted with them.
+                let own = if row.image.layer.is_some() { 0 } else { row.image.size_bytes };
+                pruned.freed_bytes += own;
+                pruned.images.push(row.image.id);
+            }
+        }
+        for row in catalog.unused_layers(tenant).await? {
+            let Some(_right) = shared.images.locks.try_right(tenant, &row.key) else { continue };
+            // Somebody may have made an image of it since the list was read.
+            let still = catalog.unused_layers(tenant).await?.into_iter().any(|unused| unused.key == row.key);
+            if still && catalog.delete_layer(tenant, &row.key).await? {
+                discard(shared, &row.volume).await;
+                pruned.layers += 1;
+                pruned.freed_bytes += row.size_bytes;
+            }
+        }
+        let detail = serde_json::json!({
+            "images": pruned.images.len(), "layers": pruned.layers, "freed_bytes": pruned.freed_bytes,
+        });
+        shared.event(tenant, "image.pruned", None, detail);
+        Ok(pruned)
+    }
+}

@@ -1,0 +1,177 @@
+//! Images from registries.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burrow_images::registry::{
+    Credentials, FetchOptions, Fetched, Progress, Puller, PullerOptions, Resolved, Secret,
+};
+use burrow_images::{ImageError, Platform, Reference};
+use burrow_model::{Image, ImageName, ImageOrigin, OperationId, TenantId};
+
+use super::Tell;
+use super::config::of_run_config;
+use super::finish::NewImage;
+use super::progress::{ImageItem, ItemState};
+use super::stack::{LayerSource, Stack, shown};
+use crate::{Engine, EngineError};
+
+/// What to pull.
+#[derive(Clone, Debug)]
+pub struct PullOptions {
+    /// Like `registry.example.com/org/app:v1`.
+    pub reference: String,
+    /// What to call it here; the reference as it was written when absent.
+    pub name: Option<ImageName>,
+    /// Name and password or token. Used for this pull and kept nowhere.
+    pub credentials: Option<(String, Secret)>,
+    /// Plain HTTP where HTTPS does not work.
+    pub insecure: bool,
+    /// Like `linux/arm64`; this host's when absent.
+    pub platform: Option<String>,
+}
+
+impl LayerSource for Fetched {
+    fn open(&self, index: usize) -> Result<Box<dyn Read + Send>, ImageError> {
+        Ok(Box::new(self.layer(index)?))
+    }
+}
+
+impl Engine {
+    /// Pulls an image and points its name at it. Layers that are here already are neither fetched nor unpacked.
+    pub async fn pull_image(
+        &self,
+        tenant: &TenantId,
+        options: PullOptions,
+        tell: Tell,
+    ) -> Result<Image, EngineError> {
+        let reference = Reference::parse(&options.reference)?;
+        let name = match options.name {
+            Some(name) => name,
+            None => as_written(&options.reference)?,
+        };
+        let platform = options.platform.as_deref().map_or_else(|| Ok(Platform::host()), platform)?;
+        let _slot = self.shared.images.slot(&tell).await?;
+        tell.stage(&format!("asking {} for {}", reference.registry(), reference.repository()), None);
+        let credentials = options.credentials.map_or(Credentials::Anonymous, |(username, password)| {
+            Credentials::Password { username, password }
+        });
+        let puller =
+            Puller::new(PullerOptions { credentials, insecure: options.insecure, ca_file: None, platform })?;
+        let resolved = puller.resolve(&reference).await?;
+        let stack = Stack::claim(&self.shared, tenant, &resolved.spec).await?;
+        let folder = Scratch::make(&self.shared.policy.images.scratch).await?;
+        let fetched = self.fetch(&puller, &resolved, &stack.missing(), &folder, &tell).await?;
+        let stacked = stack.fill(&self.shared, &resolved.spec, Arc::new(fetched), &tell).await?;
+        let spec = resolved.spec;
+        let origin = ImageOrigin {
+            kind: "pull".to_owned(),
+            of: Some(reference.at(spec.digest).to_string()),
+            history: stacked.history,
+        };
+        let new = NewImage {
+            names: vec![name],
+            config: of_run_config(spec.config),
+            origin,
+            layer: stacked.layer,
+            size_bytes: stacked.size_bytes,
+            files: stacked.files,
+        };
+        self.finish_image(tenant, new, "image.pulled").await
+    }
+
+    async fn fetch(
+        &self,
+        puller: &Puller,
+        resolved: &Resolved,
+        missing: &[usize],
+        folder: &Scratch,
+        tell: &Tell,
+    ) -> Result<Fetched, EngineError> {
+        let (count, digests) = (resolved.spec.layers.len(), resolved.spec.diff_ids.clone());
+        let tell = tell.clone();
+        let progress = move |progress: Progress| {
+            tell.item(ImageItem {
+                index: progress.layer,
+                count,
+                what: digests.get(progress.layer).map(shown).unwrap_or_default(),
+                state: ItemState::Downloading,
+                bytes: progress.done,
+                bytes_total: Some(progress.total),
+            });
+        };
+        let options = FetchOptions { cache: folder.path.clone(), keep: false, progress: Arc::new(progress) };
+        Ok(puller.fetch(resolved, missing, &options).await?)
+    }
+}
+
+/// The reference without its digest, if it can be a name.
+fn as_written(text: &str) -> Result<ImageName, EngineError> {
+    let name = text.split('@').next().unwrap_or_default();
+    name.parse().map_err(|_| EngineError::ImageNeedsName { what: crate::engine::shown(name) })
+}
+
+/// `os/architecture[/variant]`.
+fn platform(text: &str) -> Result<Platform, EngineError> {
+    let mut parts = text.split('/').map(str::to_owned);
+    let good = |part: &String| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric());
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(os), Some(architecture), variant, None)
+            if good(&os) && good(&architecture) && variant.iter().all(good) =>
+        {
+            Ok(Platform { os, architecture, variant })
+        }
+        _ => Err(EngineError::PlatformUnknown { what: crate::engine::shown(text) }),
+    }
+}
+
+/// A directory for one piece of work, gone with it. What a crash leaves is removed at the next start.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    pub(super) path: PathBuf,
+}
+
+impl Scratch {
+    pub(super) async fn make(parent: &std::path::Path) -> Result<Self, EngineError> {
+        let path = parent.join(OperationId::generate().as_str());
+        let failed = |source| {
+            EngineError::from(ImageError::Io { step: "make", what: path.display().to_string(), source })
+        };
+        tokio::fs::create_dir_all(&path).await.map_err(failed)?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "could not remove scratch files");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_called_as_it_was_asked_for() {
+        assert_eq!(as_written("python:3.12").unwrap().as_str(), "python:3.12");
+        assert_eq!(
+            as_written("registry.example.com/a/b@sha256:00").unwrap().as_str(),
+            "registry.example.com/a/b"
+        );
+        assert!(matches!(as_written("[::1]:5000/a"), Err(EngineError::ImageNeedsName { .. })));
+    }
+
+    #[test]
+    fn a_platform_has_two_or_three_parts() {
+        let arm = platform("linux/arm64/v8").unwrap();
+        assert_eq!((arm.os.as_str(), arm.variant.as_deref()), ("linux", Some("v8")));
+        assert_eq!(platform("linux/amd64").unwrap().variant, None);
+        for bad in ["", "linux", "linux/", "a/b/c/d", "linux/../x"] {
+            assert!(platform(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! One step of a build, done in a sandbox of its own.
+//!
+//! The sandbox is an ordinary one, made by the ordinary way: isolated, limited, journaled. It is labelled, so that lists
+//! leave it out and the next start removes what a crash left, and it goes whatever becomes of the step.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::time::Duration;
+
+use burrow_catalog::SandboxRow;
+use burrow_guest::client::GuestError;
+use burrow_guest::protocol::{
+    AttachNotice, ExecOutcome, ExecState, FRAME_BYTES_MAX, FileEntry, Frame, ReadMode, Request, StdinMode,
+    TarIn, TarSummary,
+};
+use burrow_images::ImageError;
+use burrow_images::recipe::Run;
+use burrow_model::{
+    BUILD_LABEL, Image, ImageConfig, ImageId, ImageOrigin, Lifetime, NetworkPolicy, SandboxId, TenantId,
+};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::Tell;
+use super::context::Parcel;
+use super::finish::blocking;
+use crate::{CreateOptions, Engine, EngineError, ExecOptions, Guest};
+
+/// Longest a step may take: large packages compile for tens of minutes.
+const STEP_TIME_MAX: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// A sandbox whose build was forgotten goes by itself, after any step could have ended.
+const SANDBOX_TIME_MAX_MS: u64 = 4 * 60 * 60 * 1000;
+
+/// Processes end at once when their step has.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Output the guest keeps for a reader that is behind.
+const RING_BYTES: u32 = 1 << 20;
+
+/// Lines of output that explain a failure.
+const TAIL_LINES: usize = 8;
+const TAIL_LINE_BYTES: usize = 160;
+
+/// Pieces of a copy under way.
+const PIECES_MAX: usize = 8;
+
+/// A sandbox for one step.
+#[derive(Debug)]
+pub(super) struct Workshop<'a> {
+    engine: &'a Engine,
+    tenant: &'a TenantId,
+    row: SandboxRow,
+}
+
+impl<'a> Workshop<'a> {
+    /// Starts a sandbox from a volume.
+    pub(super) async fn open(
+        engine: &'a Engine,
+        tenant: &'a TenantId,
+        build: &str,
+        volume: &ImageId,
+        network: NetworkPolicy,
+    ) -> Result<Self, EngineError> {
+        let usual = &engine.shared.policy.stock;
+        let expires_ms = Some(engine.now_ms() + SANDBOX_TIME_MAX_MS);
+        let options = CreateOptions {
+            name: None,
+            if_not_exists: false,
+            image: volume.to_string(),
+            driver: usual.driver.clone(),
+            limits: usual.limits,
+            env: BTreeMap::new(),
+            labels: [(BUILD_LABEL.to_owned(), build.to_owned())].into(),
+            workdir: None,
+            user: None,
+            lifetime: Lifetime::Persistent { expires_ms },
+            services: BTreeMap::new(),
+            network: Some(network),
+            idempotency: None,
+        };
+        // A layer is no image, but a sandbox starts from it all the same.
+        let image = Image {
+            id: volume.clone(),
+            names: Vec::new(),
+            config: ImageConfig::default(),
+            origin: ImageOrigin::default(),
+            layer: None,
+            size_bytes: 0,
+            created_ms: 0,
+        };
+        engine.admit_create(&options).await?;
+        let row = engine.create_from(tenant, &options, &image).await?.row;
+        Ok(Self { engine, tenant, row })
+    }
+
+    pub(super) fn id(&self) -> &SandboxId {
+        &self.row.id
+    }
+
+    /// Installs packages of the image's own distribution.
+    pub(super) async fn install(
+        &self,
+        packages: &[String],
+        env: &BTreeMap<String, String>,
+        tell: &Tell,
+    ) -> Result<(), EngineError> {
+        const SCRIPT: &str = "set -e; apt-get update; apt-get install -y --no-install-recommends -- \"$@\"; \
+                              apt-get clean; rm -rf /var/lib/apt/lists/*";
+        let mut argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), SCRIPT.to_owned(), "sh".to_owned()];
+        argv.extend(packages.iter().cloned());
+        let mut env = env.clone();
+        env.insert("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned());
+        env.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
+        let step = format!("packages {}", packages.join(" "));
+        self.exec(&step, exec(argv, env, Some("/".to_owned()), Some("0:0".to_owned())), tell).await
+    }
+
+    /// Runs a command as the image says.
+    pub(super) async fn run(&self, run: &Run, config: &ImageConfig, tell: &Tell) -> Result<(), EngineError> {
+        let (argv, step) = match run {
+            Run::Shell(text) => {
+                (vec!["/bin/sh".to_owned(), "-c".to_owned(), text.clone()], format!("run {text}"))
+            }
+            Run::Argv(argv) => (argv.clone(), format!("run {}", argv.join(" "))),
+        };
+        let mut env = config.env.clone();
+        env.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
+        let workdir = config.workdir.clone().or_else(|| Some("/".to_owned()));
+        if let Some(workdir) = &config.workdir {
+            self.make_directory(workdir).await?;
+        }
+        self.exec(&step, exec(argv, env, workdir, config.user.clone()), tell).await
+    }
+
+    /// Puts files in.
+    pub(super) async fn copy(&self, parcel: Parcel, owner: Option<String>) -> Result<(), EngineError> {
+        self.make_directory(&parcel.into).await?;
+        let guest = self.guest().await?;
+        let request =
+            Request::TarIn(TarIn { path: parcel.into.clone(), user: owner.or(Some("0:0".to_owned())) });
+        let (mut reader, mut writer) = guest.open(&request).await?.split();
+        let (sender, mut pieces) = mpsc::channel::<Vec<u8>>(PIECES_MAX);
+        let packing = tokio::spawn(blocking(move || {
+            let failed =
+                |source| ImageError::Io { step: "pack", what: "the files to copy".to_owned(), source };
+            parcel.pack(Pieces(sender)).map_err(|source| failed(source).into())
+        }));
+        let send = async {
+            while let Some(piece) = pieces.recv().await {
+                writer.send_bytes(&piece).await?;
+            }
+            Ok::<_, GuestError>(())
+        };
+        let sent = send.await;
+        drop(pieces);
+        let packed = packing.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        if sent.is_ok() {
+            // Only a whole archive is ended as one: the guest keeps nothing of another.
+            packed?;
+            let _ = writer.send(&Frame::End).await;
+        }
+        let reply = timeout(STEP_TIME_MAX, reader.reply::<TarSummary>()).await;
+        let reply = reply.map_err(|_| self.too_long())?;
+        reply.map(drop).map_err(|error| guest.error(error))
+    }
+
+    /// Ends it, so that all it wrote is in its volume.
+    pub(super) async fn stop(&self) -> Result<(), EngineError> {
+        self.engine.stop_sandbox(self.tenant, &self.row.id, GRACE).await.map(drop)
+    }
+
+    /// Removes it. What stays behind goes at the next start, or when its time is up.
+    pub(super) async fn close(self) {
+        if let Err(error) = self.engine.delete(self.tenant, &self.row.id).await {
+            tracing::warn!(
+                sandbox = %self.row.id, error = &error as &dyn std::error::Error, "could not remove a build's sandbox"
+            );
+        }
+    }
+
+    async fn make_directory(&self, path: &str) -> Result<(), EngineError> {
+        let request = Request::MakeDir { path: path.to_owned(), parents: true, mode: None, user: None };
+        self.guest().await?.call::<FileEntry>(&request).await.map(drop)
+    }
+
+    async fn guest(&self) -> Result<Guest, EngineError> {
+        self.engine.guest(self.tenant, &self.row.id).await
+    }
+
+    async fn exec(&self, step: &str, options: ExecOptions, tell: &Tell) -> Result<(), EngineError> {
+        let started = self.engine.exec(self.tenant, &self.row.id, options).await?;
+        let (guest, mut connection) = (started.guest, started.connection);
+        let mut tail = Tail::default();
+        let read = async {
+            loop {
+                let frame = connection.next().await.map_err(|error| guest.error(error))?;
+                match frame {
+                    Some(Frame::Stdout { bytes, .. } | Frame::Stderr { bytes, .. }) => {
+                        tail.add(&bytes);
+                        tell.output(&bytes);
+                    }
+                    Some(Frame::Control(json)) => {
+                        let notice =
+                            burrow_guest::client::parse(&json).map_err(|error| guest.error(error))?;
+                        match notice {
+                            AttachNotice::Exit(info) => return Ok(info),
+                            AttachNotice::Gap { .. } | AttachNotice::Drained { .. } => {}
+                        }
+                    }
+                    Some(Frame::Bytes(_) | Frame::End) => return Err(guest.error(GuestError::OutOfTurn)),
+                    None => return Err(guest.error(GuestError::HungUp)),
+                }
+            }
+        };
+        // The guest ends the step in time; this is for one that does not answer any more.
+        let bound = STEP_TIME_MAX + Duration::from_secs(60);
+        let info = timeout(bound, read).await.map_err(|_| self.too_long())??;
+        match info.state {
+            ExecState::Ended(outcome) if outcome.exit_code == Some(0) => Ok(()),
+            ExecState::Ended(outcome) => Err(EngineError::BuildStep {
+                step: crate::engine::shown(step),
+                ended: ended(&outcome),
+                tail: tail.text(),
+            }),
+            ExecState::Running => Err(guest.error(GuestError::OutOfTurn)),
+        }
+    }
+
+    fn too_long(&self) -> EngineError {
+        EngineError::GuestTimeout { id: self.row.id.clone(), seconds: STEP_TIME_MAX.as_secs() }
+    }
+}
+
+/// Where programs are, for an image that does not say.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+fn exec(
+    argv: Vec<String>,
+    env: BTreeMap<String, String>,
+    workdir: Option<String>,
+    user: Option<String>,
+) -> ExecOptions {
+    ExecOptions {
+        argv,
+        env,
+        workdir,
+        user,
+        stdin: StdinMode::Null,
+        terminal: None,
+        timeout_ms: Some(u64::try_from(STEP_TIME_MAX.as_millis()).unwrap_or(u64::MAX)),
+        ring_bytes: RING_BYTES,
+        attach: Some(ReadMode::Lossless),
+        hold: true,
+        then_stop: false,
+    }
+}
+
+fn ended(outcome: &ExecOutcome) -> String {
+    match (outcome.exit_code, outcome.signal) {
+        _ if outcome.timed_out => "took too long".to_owned(),
+        _ if outcome.killed_from_outside => "was killed, most likely for lack of RAM".to_owned(),
+        (Some(code), _) => format!("ended with code {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "ended without a word".to_owned(),
+    }
+}
+
+/// The last lines of a step's output.
+#[derive(Debug, Default)]
+struct Tail {
+    lines: VecDeque<String>,
+    open: Vec<u8>,
+}
+
+impl Tail {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            match byte {
+                b'\n' | b'\r' => self.end_line(),
+                _ if self.open.len() < TAIL_LINE_BYTES => self.open.push(*byte),
+                _ => {}
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.open)).trim().to_owned();
+        if line.is_empty() {
+            return;
+        }
+        if self.lines.len() == TAIL_LINES {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+
+    fn text(mut self) -> String {
+        self.end_line();
+        Vec::from(self.lines).join(" | ")
+    }
+}
+
+/// Cuts what is written into frames.
+struct Pieces(mpsc::Sender<Vec<u8>>);
+
+impl io::Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(FRAME_BYTES_MAX);
+        self.0
+            .blocking_send(bytes[..taken].to_vec())
+            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_explained_by_the_last_lines_and_no_more() {
+        let mut tail = Tail::default();
+        for line in 0..100 {
+            tail.add(format!("line {line}\n\n").as_bytes());
+        }
+        tail.add(&[b'x'; 10_000]);
+        let text = tail.text();
+        assert!(text.starts_with("line 93 | ") && text.ends_with('x') && text.len() < 400, "{text}");
+    }
+}
