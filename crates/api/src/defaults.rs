@@ -20,5 +20,8 @@ pub const PAGE_LIMIT: u32 = 100;
 pub const PAGE_LIMIT_MAX: u32 = 1_000;
 /// Entries of a directory listing at most.
 pub const LIST_ENTRIES_MAX: u32 = 100_000;
+/// How long a link to a port opens it when the caller does not say, and at most: an hour, and thirty days.
+pub const PORT_URL_SECONDS: u32 = 3_600;
+pub const PORT_URL_SECONDS_MAX: u32 = 30 * 24 * 3_600;
 /// Largest JSON body.
 pub const JSON_BODY_BYTES_MAX: usize = 1 << 20;

@@ -49,8 +49,12 @@ pub enum ErrorCode {
     UnsupportedMediaType,
     /// A byte range outside of the file.
     RangeNotSatisfiable,
-    /// A program that cannot be executed, an unknown user, a path of the wrong kind.
+    /// An unknown user, a path of the wrong kind.
     Unprocessable,
+    /// There is no such program in the sandbox.
+    NoSuchProgram,
+    /// The program cannot be executed.
+    CannotExecute,
     /// The sandbox's own bound: execs, terminals, watches.
     TooMany,
     /// Too many requests at once.
@@ -59,6 +63,12 @@ pub enum ErrorCode {
     NoSpace,
     /// The guest agent does not answer.
     GuestUnreachable,
+    /// Nothing listens on that port of the sandbox.
+    PortClosed,
+    /// What listens on that port hung up, or does not speak HTTP.
+    BadGateway,
+    /// What listens on that port took too long to answer.
+    GatewayTimeout,
     /// This host or driver cannot do it.
     Unsupported,
     /// A fault of ours; the log says more.
@@ -77,10 +87,15 @@ impl ErrorCode {
             Self::TooLarge => 413,
             Self::UnsupportedMediaType => 415,
             Self::RangeNotSatisfiable => 416,
-            Self::Unprocessable | Self::IdempotencyMismatch | Self::Unsupported => 422,
+            Self::Unprocessable
+            | Self::NoSuchProgram
+            | Self::CannotExecute
+            | Self::IdempotencyMismatch
+            | Self::Unsupported => 422,
             Self::TooMany | Self::Busy => 429,
             Self::NoSpace => 507,
-            Self::GuestUnreachable => 504,
+            Self::GuestUnreachable | Self::GatewayTimeout => 504,
+            Self::PortClosed | Self::BadGateway => 502,
             Self::Internal => 500,
         }
     }
@@ -103,10 +118,15 @@ impl ErrorCode {
             Self::UnsupportedMediaType => "unsupported_media_type",
             Self::RangeNotSatisfiable => "range_not_satisfiable",
             Self::Unprocessable => "unprocessable",
+            Self::NoSuchProgram => "no_such_program",
+            Self::CannotExecute => "cannot_execute",
             Self::TooMany => "too_many",
             Self::Busy => "busy",
             Self::NoSpace => "no_space",
             Self::GuestUnreachable => "guest_unreachable",
+            Self::PortClosed => "port_closed",
+            Self::BadGateway => "bad_gateway",
+            Self::GatewayTimeout => "gateway_timeout",
             Self::Unsupported => "unsupported",
             Self::Internal => "internal",
         }

@@ -83,6 +83,10 @@ pub struct Exec {
     pub output_end: u64,
     pub output_start: u64,
     pub output_dropped: u64,
+    /// What its sandbox was not let through to while it ran, at most 16, each once. By time, not by process: whatever
+    /// else ran in the sandbox counts too. Not told in lists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egress_denied: Vec<crate::EgressDenied>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

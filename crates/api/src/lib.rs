@@ -12,7 +12,9 @@ mod files;
 mod host;
 mod image;
 mod key;
+mod network;
 mod page;
+mod port;
 mod sandbox;
 mod service;
 
@@ -30,9 +32,18 @@ pub use files::{
     WatchEventKind,
 };
 pub use host::{Ability, Driver, HostInfo, Readiness, Version};
-pub use image::{BuildImage, BuildProgress, Image};
+pub use image::{
+    BuildImage, BuildProgress, Image, ImageConfig, ImageConfigChange, ImageDetail, ImageFrom, ImageLayer,
+    ImageStep, ItemState, Pruned, RegistryCredentials, TagImage,
+};
 pub use key::{CreateKey, CreatedKey, Key, Scope};
+pub use network::{
+    EgressCounters, EgressDenied, EgressEntry, EgressExplanation, EgressKind, EgressQuestion,
+    EgressRuleInForce, EgressStatus, EgressStep, EgressTrial, EgressVerdict, Network, NetworkMode,
+    NetworkRequest, UpdateNetwork,
+};
 pub use page::Page;
+pub use port::{CreatePortUrl, Port, PortMessage, PortUrl};
 pub use sandbox::{
     CreateSandbox, Limits, LimitsRequest, Sandbox, SandboxState, Stats, StopReason, UpdateSandbox,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::CreateService;
+use crate::{CreateService, Network, NetworkRequest, UpdateNetwork};
 
 /// `POST /v1/sandboxes`. Everything is optional.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -46,6 +46,9 @@ pub struct CreateSandbox {
     /// Supervised processes, started with the sandbox, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, CreateService>,
+    /// What it may reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkRequest>,
 }
 
 /// Limits to set; what is absent stays, or takes the daemon's default.
@@ -83,6 +86,9 @@ pub struct UpdateSandbox {
     /// Variables to set; `null` removes one. Execs started from now on see them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Option<String>>,
+    /// What it may reach from now on, running connections included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<UpdateNetwork>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -109,6 +115,9 @@ pub struct Sandbox {
     pub stopped_ms: Option<u64>,
     /// Names of its services.
     pub services: Vec<String>,
+    /// What it may reach.
+    #[serde(default)]
+    pub network: Network,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

@@ -170,10 +170,15 @@ fn code_hint(code: ErrorCode) -> Option<String> {
         | ErrorCode::UnsupportedMediaType
         | ErrorCode::RangeNotSatisfiable
         | ErrorCode::Unprocessable
+        | ErrorCode::NoSuchProgram
+        | ErrorCode::CannotExecute
         | ErrorCode::TooMany
         | ErrorCode::Busy
         | ErrorCode::NoSpace
         | ErrorCode::GuestUnreachable
+        | ErrorCode::PortClosed
+        | ErrorCode::BadGateway
+        | ErrorCode::GatewayTimeout
         | ErrorCode::Unsupported
         | ErrorCode::Internal => return None,
     };

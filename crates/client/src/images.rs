@@ -1,33 +1,99 @@
-//! Images: list them, build the default one.
+//! Images: list, inspect, make, name, move and remove them.
 
-use burrow_api::{BuildImage, BuildProgress, Image};
+use burrow_api::{BuildImage, BuildProgress, Image, ImageDetail, Pruned, TagImage};
 use bytes::Bytes;
 use http::Method;
 use http::header::{CONTENT_TYPE, HeaderValue};
 
 use crate::body::full;
 use crate::client::Call;
+use crate::files::upload_call;
 use crate::url::Path;
-use crate::{ByteStream, Client, ClientError, NdjsonStream};
+use crate::{ByteStream, Client, ClientError, NdjsonStream, UploadBody};
 
 impl Client {
     pub async fn images(&self) -> Result<Vec<Image>, ClientError> {
         self.all_pages(Path::new("/v1/images")).await
     }
 
-    /// Builds it; the stream ends with `Done` or `Error`.
+    /// By id or name.
+    pub async fn image(&self, image: &str) -> Result<ImageDetail, ClientError> {
+        self.get(image_path(image)).await
+    }
+
+    /// By id: with all its names. By a name: the name, and the image if that was its last.
+    pub async fn remove_image(&self, image: &str) -> Result<(), ClientError> {
+        self.send_for_nothing(Call::new(Method::DELETE, image_path(image))).await
+    }
+
+    /// Gives an image one more name.
+    pub async fn tag_image(&self, image: &str, name: &str) -> Result<Image, ClientError> {
+        let request = TagImage { name: name.to_owned() };
+        self.send_json(Method::POST, image_path(image).fixed("tags"), &request).await
+    }
+
+    /// Takes a name away; the image stays.
+    pub async fn untag_image(&self, image: &str, name: &str) -> Result<(), ClientError> {
+        self.send_for_nothing(Call::new(Method::DELETE, image_path(image).fixed("tags").part(name))).await
+    }
+
+    /// Removes images without a name and a sandbox, and layers no image stands on.
+    pub async fn prune_images(&self) -> Result<Pruned, ClientError> {
+        self.post_empty(Path::new("/v1/images/prune")).await
+    }
+
+    /// Makes an image; the stream ends with `Done` or `Error`.
     pub async fn build_image(
         &self,
         request: &BuildImage,
     ) -> Result<NdjsonStream<BuildProgress>, ClientError> {
         let path = Path::new("/v1/images");
-        let shown = path.shown();
         let bytes = serde_json::to_vec(request)
-            .map_err(|source| ClientError::Encode { path: shown.clone(), source })?;
+            .map_err(|source| ClientError::Encode { path: path.shown(), source })?;
         let mut call = Call::new(Method::POST, path);
         call.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         call.body = full(Bytes::from(bytes));
+        self.progress(call).await
+    }
+
+    /// Builds an image with files: a tar of `request`, a [`BuildImage`] as JSON, and of `context/`.
+    pub async fn build_image_with(
+        &self,
+        context: UploadBody,
+    ) -> Result<NdjsonStream<BuildProgress>, ClientError> {
+        self.progress(archive(Path::new("/v1/images/build"), context)).await
+    }
+
+    /// Imports an archive: of `docker save`, an OCI archive, or a tar of a root file system.
+    pub async fn import_image(
+        &self,
+        name: Option<&str>,
+        content: UploadBody,
+    ) -> Result<NdjsonStream<BuildProgress>, ClientError> {
+        self.progress(archive(Path::new("/v1/images/import").query_if("name", name), content)).await
+    }
+
+    /// An image as an OCI archive; `compression` is `none`, `gzip` or `zstd`.
+    pub async fn export_image(&self, image: &str, compression: &str) -> Result<ByteStream, ClientError> {
+        let path = image_path(image).fixed("export").query("compression", compression);
+        let shown = path.shown();
+        let response = self.send(Call::new(Method::GET, path)).await?;
+        Ok(ByteStream::new(response.into_body(), shown))
+    }
+
+    async fn progress(&self, call: Call) -> Result<NdjsonStream<BuildProgress>, ClientError> {
+        let shown = call.path.shown();
         let response = self.send(call).await?;
         Ok(NdjsonStream::new(ByteStream::new(response.into_body(), shown)))
     }
+}
+
+fn image_path(image: &str) -> Path {
+    Path::new("/v1/images").part(image)
+}
+
+fn archive(path: Path, content: UploadBody) -> Call {
+    let mut call = upload_call(Method::PUT, path, content);
+    call.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
+    call
 }

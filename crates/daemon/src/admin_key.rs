@@ -1,12 +1,14 @@
 //! The first key: made when there is none that could make others, or when its file is gone, and written where its
 //! owner finds it. Whoever can start the daemon owns all it keeps, so a lost file locks nobody out.
 //!
-//! The file is complete and synced before the key opens anything, so that no crash leaves a key that nobody knows.
+//! The file is complete and synced, under another name, before the key opens anything, and gets its own name afterwards. So
+//! no crash leaves a key that nobody knows, nor a file whose key opens nothing: the next start finds the file under the
+//! other name and finishes, if its key opens, or begins anew.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, fchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burrow_catalog::{Catalog, CatalogError, KeySecret, NewKey};
 use burrow_model::Scope;
@@ -19,10 +21,14 @@ pub(crate) async fn ensure(catalog: &Catalog, path: &Path, now_ms: u64) -> Resul
     if path.exists() && catalog.usable_admin_keys(&tenant, now_ms).await.map_err(key)? > 0 {
         return Ok(());
     }
+    let failed = |source| ServeError::AdminKey { path: path.to_owned(), source };
+    let left = fs::read_to_string(partial(path)).unwrap_or_default();
+    if catalog.authenticate(left.trim(), now_ms).is_some_and(|key| key.scope == Scope::Admin) {
+        return publish(path).map_err(failed);
+    }
     let secret = KeySecret::generate();
     let owner = sudo_user(std::env::var("SUDO_UID").ok(), std::env::var("SUDO_GID").ok());
-    write(path, secret.expose(), owner)
-        .map_err(|source| ServeError::AdminKey { path: path.to_owned(), source })?;
+    write(path, secret.expose(), owner).map_err(failed)?;
     let new = NewKey {
         tenant,
         name: "admin".to_owned(),
@@ -32,6 +38,7 @@ pub(crate) async fn ensure(catalog: &Catalog, path: &Path, now_ms: u64) -> Resul
         expires_ms: None,
     };
     let row = catalog.create_key_with_secret(new, &secret).await.map_err(key)?;
+    publish(path).map_err(failed)?;
     tracing::info!(key = %row.id, file = %path.display(), "admin key written");
     Ok(())
 }
@@ -42,12 +49,18 @@ fn sudo_user(uid: Option<String>, gid: Option<String>) -> Option<(u32, u32)> {
     Some((uid, gid.and_then(|gid| gid.parse().ok()).unwrap_or(uid)))
 }
 
-/// Appears whole, readable for its owner only.
+/// Where the key is until it opens.
+fn partial(path: &Path) -> PathBuf {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    partial.into()
+}
+
+/// Readable for its owner only, and not under its own name yet.
 fn write(path: &Path, secret: &str, owner: Option<(u32, u32)>) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(directory)?;
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
+    let partial = partial(path);
     // A left-over of a crash may belong to anybody by now.
     match fs::remove_file(&partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -59,7 +72,12 @@ fn write(path: &Path, secret: &str, owner: Option<(u32, u32)>) -> io::Result<()>
         fchown(&file, Some(uid), Some(gid))?;
     }
     file.sync_all()?;
-    fs::rename(&partial, path)?;
+    File::open(directory)?.sync_all()
+}
+
+fn publish(path: &Path) -> io::Result<()> {
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::rename(partial(path), path)?;
     File::open(directory)?.sync_all()
 }
 
@@ -83,6 +101,26 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), secret);
     }
 
+    #[tokio::test]
+    async fn a_crash_at_any_point_leaves_no_file_whose_key_opens_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("admin.key");
+        let catalog = Catalog::in_memory().unwrap();
+        let opens = |secret: &str| catalog.authenticate(secret.trim(), 2).is_some();
+        // Another admin key exists: the number of keys alone says nothing about the file's.
+        ensure(&catalog, &directory.path().join("other.key"), 1).await.unwrap();
+        // Before the key was made: its secret was never good for anything.
+        write(&path, KeySecret::generate().expose(), None).unwrap();
+        ensure(&catalog, &path, 1).await.unwrap();
+        assert!(opens(&fs::read_to_string(&path).unwrap()));
+        // After it was made, before the file had its name.
+        let secret = fs::read_to_string(&path).unwrap();
+        fs::rename(&path, partial(&path)).unwrap();
+        ensure(&catalog, &path, 1).await.unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), secret);
+        assert!(!partial(&path).exists());
+    }
+
     #[test]
     fn the_one_who_called_sudo_owns_the_key() {
         assert_eq!(sudo_user(Some("1000".into()), None), Some((1000, 1000)));
@@ -99,6 +137,7 @@ mod tests {
         // Only root can give files away; anybody can give one to themselves.
         let owner = if me == 0 { 12_345 } else { me };
         write(&path, "e2b_x", Some((owner, owner))).unwrap();
+        publish(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().uid(), owner);
     }
 }

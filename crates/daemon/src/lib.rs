@@ -5,6 +5,8 @@
 mod admin_key;
 pub mod config;
 mod convert;
+mod egress;
+mod gateway;
 mod guest_binary;
 mod image;
 mod metrics;
@@ -27,10 +29,25 @@ pub use wiring::{ServeError, ServeOptions, run};
 pub mod roles {
     /// Starts machines; see the container driver. Call it before any thread starts.
     pub use burrow_runtime::container::launcher_main as launcher;
+
+    /// The first argument of the egress process.
+    pub const EGRESS: &str = crate::egress::ROLE;
+
+    /// Lets sandboxes out, as far as their policies go. Call it before any thread starts; it does not come back.
+    pub fn egress() -> ! {
+        burrow_egress::process::main(burrow_egress::process::confine)
+    }
+
+    /// Ends the egress process of the daemon that used this run directory, which must not run any more. For
+    /// uninstalling.
+    pub async fn end_egress(run_dir: &std::path::Path) -> Result<(), String> {
+        crate::egress::end(run_dir).await.map_err(|error| error.to_string())
+    }
 }
 
 /// What `burrow doctor` asks.
 pub mod probes {
     pub use burrow_network::linux::{Unable as NetworkUnable, probe as network};
+    pub use burrow_runtime::container::bounds::{BOUNDS, Standing};
     pub use burrow_volumes::btrfs::{Finding as VolumesFinding, Problem as VolumesProblem, probe as volumes};
 }

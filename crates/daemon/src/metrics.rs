@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use burrow_engine::EgressTotals;
 use http::Method;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -70,6 +71,19 @@ pub(crate) struct Gauges {
     pub(crate) pool_total_bytes: u64,
     pub(crate) pool_free_bytes: u64,
     pub(crate) catalog_bytes: u64,
+    pub(crate) stock_ready: u64,
+    pub(crate) egress: EgressTotals,
+}
+
+/// What came of connections out of sandboxes, and of names they looked up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Judged {
+    verdict: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Way {
+    direction: &'static str,
 }
 
 #[derive(Debug)]
@@ -85,6 +99,9 @@ pub(crate) struct Metrics {
     pool_total: Gauge,
     pool_free: Gauge,
     catalog: Gauge,
+    stock: Gauge,
+    egress: Family<Judged, Counter>,
+    egress_bytes: Family<Way, Counter>,
     resident: Gauge,
     open_files: Gauge,
 }
@@ -103,6 +120,9 @@ impl Metrics {
             pool_total: Gauge::default(),
             pool_free: Gauge::default(),
             catalog: Gauge::default(),
+            stock: Gauge::default(),
+            egress: Family::default(),
+            egress_bytes: Family::default(),
             resident: Gauge::default(),
             open_files: Gauge::default(),
         };
@@ -125,6 +145,11 @@ impl Metrics {
         registry.register_with_unit("pool_size", "Size of the pool", Unit::Bytes, self.pool_total.clone());
         registry.register_with_unit("pool_free", "Room in the pool", Unit::Bytes, self.pool_free.clone());
         registry.register_with_unit("catalog", "Size of the catalog", Unit::Bytes, self.catalog.clone());
+        registry.register("stock_ready", "Sandboxes-to-be ready to be taken", self.stock.clone());
+        let about = "Connections out of sandboxes, and denied names, by what came of them";
+        registry.register("egress_connections", about, self.egress.clone());
+        let about = "Bytes of ended connections out of sandboxes, as the sandbox sees it";
+        registry.register_with_unit("egress", about, Unit::Bytes, self.egress_bytes.clone());
         registry.register_with_unit(
             "process_resident",
             "RAM of the daemon",
@@ -163,6 +188,14 @@ impl Metrics {
         self.pool_total.set(gauge(gauges.pool_total_bytes));
         self.pool_free.set(gauge(gauges.pool_free_bytes));
         self.catalog.set(gauge(gauges.catalog_bytes));
+        self.stock.set(gauge(gauges.stock_ready));
+        let EgressTotals { allowed, denied, failed, sent_bytes, received_bytes } = gauges.egress;
+        for (verdict, count) in [("allowed", allowed), ("denied", denied), ("failed", failed)] {
+            total(&self.egress.get_or_create(&Judged { verdict }), count);
+        }
+        for (direction, count) in [("sent", sent_bytes), ("received", received_bytes)] {
+            total(&self.egress_bytes.get_or_create(&Way { direction }), count);
+        }
         self.resident.set(gauge(resident_bytes()));
         self.open_files.set(gauge(open_files()));
         let mut page = String::new();
@@ -173,6 +206,11 @@ impl Metrics {
 
 fn histogram() -> Histogram {
     Histogram::new(BUCKETS)
+}
+
+/// Of what is counted elsewhere.
+fn total(counter: &Counter, count: u64) {
+    counter.inner().store(count, std::sync::atomic::Ordering::Relaxed);
 }
 
 fn gauge(value: u64) -> i64 {
@@ -204,6 +242,8 @@ mod tests {
             pool_total_bytes: 10,
             pool_free_bytes: 4,
             catalog_bytes: 1,
+            stock_ready: 2,
+            egress: EgressTotals { allowed: 5, denied: 2, failed: 1, sent_bytes: 10, received_bytes: 20 },
         };
         let page = metrics.render(&gauges);
         for line in [
@@ -213,6 +253,9 @@ mod tests {
             "burrow_sandboxes{state=\"running\"} 3",
             "burrow_sandboxes{state=\"failed\"} 0",
             "burrow_pool_free_bytes 4",
+            "burrow_stock_ready 2",
+            "burrow_egress_connections_total{verdict=\"denied\"} 2",
+            "burrow_egress_bytes_total{direction=\"received\"} 20",
         ] {
             assert!(page.contains(line), "{line}\n{page}");
         }

@@ -5,8 +5,8 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{Modify, OpenApi};
 
 use crate::rest::{
-    attach, backup, events, execs, files, host, images, keys, listing, output, sandboxes, services, tar,
-    watch,
+    attach, backup, egress, events, execs, files, host, images, keys, listing, output, ports, sandboxes,
+    services, tar, watch,
 };
 
 #[derive(OpenApi)]
@@ -23,20 +23,25 @@ use crate::rest::{
         backup::backup, events::events,
         sandboxes::create, sandboxes::list, sandboxes::get, sandboxes::update, sandboxes::delete,
         sandboxes::start, sandboxes::stop, sandboxes::pause, sandboxes::resume, sandboxes::stats,
-        execs::create, execs::list, execs::get, execs::wait, execs::signal, execs::resize, execs::stdin,
+        execs::create, execs::list, execs::get, execs::find, execs::wait, execs::signal, execs::resize, execs::stdin,
         output::output, attach::attach,
         files::read, files::write, files::remove, files::stat, listing::list, files::make_directory, files::rename,
         files::change_mode, tar::download, tar::upload, watch::watch,
+        ports::list, ports::publish, ports::unpublish, ports::url, ports::connect,
+        egress::show, egress::log, egress::explain, egress::test,
         services::list, services::set, services::remove, services::restart,
         keys::create, keys::list, keys::get, keys::revoke,
-        images::list, images::build,
+        images::list, images::make::make, images::get, images::remove, images::tag, images::untag, images::prune,
+        images::upload::import, images::upload::build, images::export::export,
     ),
-    components(schemas(api::ErrorBody, api::AttachClientMessage, api::AttachServerMessage)),
+    components(schemas(api::ErrorBody, api::AttachClientMessage, api::AttachServerMessage, api::PortMessage)),
     security(("key" = []), ("bearer" = [])),
     tags(
         (name = "sandboxes", description = "Computers that keep their state"),
         (name = "execs", description = "Processes in a sandbox"),
         (name = "files", description = "Files in a sandbox"),
+        (name = "ports", description = "What listens in a sandbox, and who may open it"),
+        (name = "egress", description = "What a sandbox may reach, and what it tried"),
         (name = "services", description = "Supervised processes of a sandbox"),
         (name = "keys", description = "Who may ask"),
         (name = "images", description = "What sandboxes start from"),

@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_catalog::{Catalog, CatalogError};
-use burrow_engine::{Clock as _, Engine, EngineError, Policy, Seams, SystemClock};
+use burrow_engine::{
+    Clock as _, EgressSettings, Engine, EngineError, ImagePolicy, Policy, Seams, SystemClock,
+};
+use burrow_model::State;
 use burrow_network::linux::LinuxNetwork;
 use burrow_runtime::container::ContainerRuntime;
 use burrow_volumes::btrfs::{BtrfsVolumes, PoolSource};
@@ -28,9 +31,9 @@ use tokio_util::task::TaskTracker;
 use crate::config::{Config, ConfigError, Pool};
 use crate::image::DebianBuilder;
 use crate::rest::{self, App};
-use crate::server::{self, Patience, Server, TlsError};
+use crate::server::{Patience, Server, Tls, TlsError};
 use crate::telemetry::{self, LogLevel};
-use crate::{admin_key, guest_binary};
+use crate::{admin_key, egress, guest_binary};
 
 /// How long requests may take to finish when the daemon ends.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
@@ -40,6 +43,9 @@ const LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Fewer workers than this would let one busy request hold up all others.
 const WORKERS_MIN: usize = 2;
+
+/// Images made at once. Unpacking keeps a disk and two cores busy; more at once would be no faster together.
+const IMAGES_AT_ONCE: usize = 2;
 
 /// Connections the kernel holds for us while we are busy.
 const BACKLOG: u32 = 1024;
@@ -65,6 +71,8 @@ pub enum ServeError {
     Volumes { source: burrow_volumes::VolumeError },
     #[error("could not open the network")]
     Network { source: burrow_network::NetworkError },
+    #[error("could not start the egress process")]
+    Egress { source: burrow_egress::EgressError },
     #[error("could not open the container driver")]
     Runtime { source: burrow_runtime::RuntimeError },
     #[error("could not install the guest agent `{}` in the pool", .path.display())]
@@ -94,6 +102,7 @@ impl ServeError {
             Self::Volumes { .. } | Self::Network { .. } | Self::Runtime { .. } => {
                 "`burrow doctor` says what this host lacks"
             }
+            Self::Egress { source } => source.hint()?,
             Self::Guest { .. } => {
                 "put `burrow-guest` beside `burrow`, or set `runtime.guest` in the configuration"
             }
@@ -175,13 +184,16 @@ fn make_directory(path: &Path) -> Result<(), ServeError> {
 }
 
 async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Result<(), ServeError> {
-    let tls = config.tls.as_ref().map(server::acceptor).transpose()?;
-    let seams = open_seams(&config).await?;
+    let tls = config.tls.as_ref().map(Tls::open).transpose()?;
+    let (seams, egress) = open_seams(&config).await?;
     let catalog = seams.catalog.clone();
     let policy = Policy {
+        images: image_policy(&config)?,
         sandboxes_max: config.bounds.sandboxes,
         pool_reserve_bytes: config.pool_reserve_bytes,
         limits_max: config.bounds.limits,
+        stock: config.stock(),
+        egress,
     };
     let engine = Engine::start(seams, policy).await.map_err(|source| ServeError::Engine { source })?;
     admin_key::ensure(&catalog, &config.admin_key_file, SystemClock.now_ms()).await?;
@@ -194,6 +206,7 @@ async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Resul
     let scheme = if tls.is_some() { "https" } else { "http" };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), url = format!("{scheme}://{address}"), "ready");
     let draining = CancellationToken::new();
+    let run_dir = config.run_dir.clone();
     let app = App::new(engine.clone(), config, draining.clone());
     let running = Running {
         stop: CancellationToken::new(),
@@ -203,7 +216,7 @@ async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Resul
     };
     let server = Server {
         listener,
-        tls,
+        tls: tls.as_ref().map(Tls::acceptor),
         router: rest::router(app.clone()),
         connections_max: app.config.bounds.connections,
         patience: Patience::USUAL,
@@ -212,14 +225,27 @@ async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Resul
         connections: running.connections.clone(),
     };
     let accepting = tokio::spawn(server.run());
-    signals.wait_for_the_end(named.as_deref(), &level).await;
+    signals.wait_for_the_end(named.as_deref(), &level, tls.as_ref()).await;
     running.drain(accepting).await;
     if tokio::time::timeout(DRAIN_TIME, engine.shutdown()).await.is_err() {
         // The journal holds what was under way; the next start finishes or undoes it.
         tracing::warn!("operations took too long to finish and were left to the next start");
     }
+    end_egress_if_unused(&catalog, &run_dir).await;
     tracing::info!("ended; sandboxes go on");
     Ok(())
+}
+
+/// The egress process stays for sandboxes that run, and goes when there are none.
+async fn end_egress_if_unused(catalog: &Catalog, run_dir: &Path) {
+    let up = |row: &burrow_catalog::SandboxRow| matches!(row.state, State::Running | State::Paused);
+    let in_use = match catalog.all_sandboxes().await {
+        Ok(rows) => rows.iter().any(up),
+        Err(_) => true,
+    };
+    if !in_use && let Err(error) = egress::end(run_dir).await {
+        tracing::warn!(%error, "could not end the egress process; it ends by itself in a while");
+    }
 }
 
 /// What must come to rest before the engine does.
@@ -253,13 +279,16 @@ impl Running {
 }
 
 /// Opens everything the engine needs. Blocking work runs where it may block.
-async fn open_seams(config: &Config) -> Result<Seams, ServeError> {
+async fn open_seams(config: &Config) -> Result<(Seams, EgressSettings), ServeError> {
     let config = config.clone();
     let opened = tokio::task::spawn_blocking(move || open_seams_blocking(&config));
     opened.await.unwrap_or_else(|panic| Err(ServeError::Threads { source: io::Error::other(panic) }))
 }
 
-fn open_seams_blocking(config: &Config) -> Result<Seams, ServeError> {
+fn open_seams_blocking(config: &Config) -> Result<(Seams, EgressSettings), ServeError> {
+    if config.runtime.raise_sysctls {
+        raise_bounds();
+    }
     let path = config.state_dir.join("catalog.db");
     let catalog = Catalog::open(&path).map_err(|source| ServeError::Catalog { source })?;
     let volumes = open_volumes(config)?;
@@ -269,6 +298,9 @@ fn open_seams_blocking(config: &Config) -> Result<Seams, ServeError> {
     };
     let network = LinuxNetwork::open(options).map_err(|source| ServeError::Network { source })?;
     let program = std::env::current_exe().map_err(|source| ServeError::Threads { source })?;
+    let opened = egress::open(config, &program, network.clone());
+    let doors = tokio::runtime::Handle::current().block_on(opened);
+    let doors = doors.map_err(|source| ServeError::Egress { source })?;
     // The set-up puts CRIU beside the program, apart from the distribution's own, which is often too old.
     let beside = program.parent().map(|folder| folder.join("criu/sbin/criu")).filter(|criu| criu.is_file());
     let path = guest_source(config, &program);
@@ -283,14 +315,29 @@ fn open_seams_blocking(config: &Config) -> Result<Seams, ServeError> {
     };
     make_directory(&options.run_dir)?;
     let runtime = ContainerRuntime::open(options).map_err(|source| ServeError::Runtime { source })?;
-    Ok(Seams {
+    let seams = Seams {
         catalog,
         volumes,
         network,
+        egress: doors,
         runtimes: vec![runtime],
         images: Arc::new(builder(config)),
         clock: Arc::new(SystemClock),
-    })
+    };
+    let package_urls = burrow_volumes::debian::source_urls(mirror(config).as_ref());
+    Ok((seams, egress::settings(&config.egress, &package_urls)))
+}
+
+/// How images are made. What an earlier daemon left on its way in or out is of no use.
+fn image_policy(config: &Config) -> Result<ImagePolicy, ServeError> {
+    let scratch = config.state_dir.join("scratch");
+    match fs::remove_dir_all(&scratch) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(ServeError::Directory { step: "empty", path: scratch, source });
+        }
+        Ok(()) | Err(_) => make_directory(&scratch)?,
+    }
+    Ok(ImagePolicy { scratch, archive_bytes_max: config.bounds.image_upload_bytes, at_once: IMAGES_AT_ONCE })
 }
 
 /// Opens the pool. Blocks.
@@ -306,13 +353,17 @@ pub(crate) fn open_volumes(config: &Config) -> Result<Arc<BtrfsVolumes>, ServeEr
 }
 
 fn builder(config: &Config) -> DebianBuilder {
-    let mirror = config.mirror.as_ref().map(|mirror| burrow_volumes::debian::Mirror {
+    DebianBuilder { cache: config.state_dir.join("packages"), mirror: mirror(config) }
+}
+
+/// The configured one, if there is one.
+fn mirror(config: &Config) -> Option<burrow_volumes::debian::Mirror> {
+    config.mirror.as_ref().map(|mirror| burrow_volumes::debian::Mirror {
         url: mirror.url.clone(),
         suite: mirror.suite.clone(),
         components: vec!["main".to_owned()],
         keyring: None,
-    });
-    DebianBuilder { cache: config.state_dir.join("packages"), mirror }
+    })
 }
 
 fn guest_source(config: &Config, program: &Path) -> PathBuf {
@@ -348,7 +399,7 @@ fn announce(config: &Config, address: SocketAddr) -> Result<(), ServeError> {
     written.map_err(|source| ServeError::Directory { step: "write", path, source })
 }
 
-/// SIGTERM and SIGINT end the daemon; SIGHUP makes it read its log level again.
+/// SIGTERM and SIGINT end the daemon; SIGHUP makes it read its log level and its certificate again.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -366,15 +417,45 @@ impl Signals {
         })
     }
 
-    async fn wait_for_the_end(&mut self, named: Option<&Path>, level: &LogLevel) {
+    async fn wait_for_the_end(&mut self, named: Option<&Path>, level: &LogLevel, tls: Option<&Tls>) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.hangup.recv() => match Config::load(named) {
-                    Ok(config) => level.set(&config.log.level),
+                    Ok(config) => {
+                        level.set(&config.log.level);
+                        reload(tls, &config);
+                    }
                     Err(error) => tracing::warn!(%error, "could not read the configuration again"),
                 },
+            }
+        }
+    }
+}
+
+/// What cannot be read now leaves the old certificate in use, and is told: it will have expired one day.
+fn reload(tls: Option<&Tls>, config: &Config) {
+    if let (Some(tls), Some(files)) = (tls, &config.tls) {
+        match tls.reload(files) {
+            Ok(()) => tracing::info!(path = %files.cert.display(), "read the certificate again"),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "could not read the certificate again; the old one stays in use"
+            ),
+        }
+    }
+}
+
+/// Out of reach of any one sandbox; see the module for why that is right.
+fn raise_bounds() {
+    for raised in burrow_runtime::container::bounds::raise() {
+        let (name, before, now) = (raised.bound.name, raised.before, raised.bound.value());
+        match raised.result {
+            Ok(()) => tracing::info!(name, before, now, "raised a bound that all sandboxes share"),
+            // A host that does not let us, a container say, is no worse off than before; `burrow doctor` tells.
+            Err(error) => {
+                tracing::info!(name, before, %error, "could not raise a bound that all sandboxes share")
             }
         }
     }

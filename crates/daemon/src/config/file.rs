@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use burrow_model::{EgressRule, IpRange, Name};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -100,7 +101,8 @@ impl Settings {
                 DeValue::Table(table) if TABLES.iter().any(|(table, _)| *table == name.get_ref()) => {
                     for (inner, value) in table {
                         let line = line_of(text, inner.span().start);
-                        settings.set(format!("{}.{}", name.get_ref(), inner.get_ref()), line, value)?;
+                        let path = format!("{}.{}", name.get_ref(), inner.get_ref());
+                        settings.set(text, path, line, value)?;
                     }
                 }
                 DeValue::String(_)
@@ -109,23 +111,29 @@ impl Settings {
                 | DeValue::Boolean(_)
                 | DeValue::Datetime(_)
                 | DeValue::Array(_)
-                | DeValue::Table(_) => settings.set(name.get_ref().to_string(), line, value)?,
+                | DeValue::Table(_) => settings.set(text, name.get_ref().to_string(), line, value)?,
             }
         }
         Ok(settings)
     }
 
-    fn set(&mut self, path: String, line: usize, value: &Spanned<DeValue<'_>>) -> Result<(), ConfigError> {
+    fn set(
+        &mut self,
+        text: &str,
+        path: String,
+        line: usize,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(), ConfigError> {
         let Some(key) = KEYS.iter().find(|key| key.path == path) else {
             let nearest = nearest(&path);
             let key = path.chars().take(80).flat_map(char::escape_default).collect();
             return Err(ConfigError::UnknownKey { path: self.path.clone(), line, key, nearest });
         };
-        let value = key.kind.read(value.get_ref()).map_err(|problem| ConfigError::BadValue {
+        let value = key.kind.read(value).map_err(|problem| ConfigError::BadValue {
             path: self.path.clone(),
-            line,
-            key: path,
-            problem,
+            line: problem.offset.map_or(line, |offset| line_of(text, offset)),
+            key: problem.within.map_or(path.clone(), |within| format!("{path}.{within}")),
+            problem: problem.text,
         })?;
         self.settings.insert(key.path, Setting { value, line: Some(line) });
         Ok(())
@@ -174,10 +182,28 @@ impl Settings {
         match self.setting(key).value {
             Value::Count(number) | Value::Bytes(number) => number,
             Value::Millis(millis) => u64::from(millis),
-            Value::Absent | Value::Address(_) | Value::Path(_) | Value::Flag(_) | Value::Text(_) => {
-                unreachable!("`{key}` is a number in the table and has a default")
-            }
+            Value::Absent
+            | Value::Address(_)
+            | Value::Path(_)
+            | Value::Flag(_)
+            | Value::Text(_)
+            | Value::Rules(_)
+            | Value::Ranges(_)
+            | Value::RuleSets(_) => unreachable!("`{key}` is a number in the table and has a default"),
         }
+    }
+
+    pub(super) fn rules(&self, key: &'static str) -> Vec<EgressRule> {
+        // The table says that it is a list of rules, with a default.
+        if let Value::Rules(rules) = &self.setting(key).value { rules.clone() } else { Vec::new() }
+    }
+
+    pub(super) fn ranges(&self, key: &'static str) -> Vec<IpRange> {
+        if let Value::Ranges(ranges) = &self.setting(key).value { ranges.clone() } else { Vec::new() }
+    }
+
+    pub(super) fn rule_sets(&self, key: &'static str) -> BTreeMap<Name, Vec<EgressRule>> {
+        if let Value::RuleSets(sets) = &self.setting(key).value { sets.clone() } else { BTreeMap::new() }
     }
 
     pub(super) fn text_if_any(&self, key: &'static str) -> Option<String> {

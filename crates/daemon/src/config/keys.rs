@@ -33,6 +33,11 @@ pub(super) const TABLES: &[(&str, &str)] = &[
     ("defaults", "What a sandbox gets when its creator does not say."),
     ("limits", "Bounds, on one sandbox and on the daemon."),
     ("network", "How sandboxes are connected."),
+    (
+        "egress",
+        "What sandboxes may reach. `docs/network.md` tells how rules are written and what is never reached.",
+    ),
+    ("gateway", "HTTP to the ports of sandboxes."),
     ("runtime", "How sandboxes are run."),
     ("log", "What the daemon writes to its standard error."),
     ("metrics", "The Prometheus page at `/metrics`."),
@@ -64,7 +69,12 @@ pub(super) const KEYS: &[Key] = &[
         Some("/etc/burrow/admin.key"),
         "Where the first start writes the first admin key, readable for root and for the user who called `sudo`.",
     ),
-    key("tls.cert", Kind::Path, None, "PEM file with the certificate and its chain."),
+    key(
+        "tls.cert",
+        Kind::Path,
+        None,
+        "PEM file with the certificate and its chain. SIGHUP makes the daemon read it and the key again.",
+    ),
     key("tls.key", Kind::Path, None, "PEM file with the private key."),
     key(
         "pool.path",
@@ -79,6 +89,13 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Size(0, 1024 * T),
         Some("256M"),
         "Room that must be free in the pool for a sandbox to be created.",
+    ),
+    key(
+        "pool.ready",
+        Kind::Count(0, 64),
+        Some("4"),
+        "Sandboxes-to-be kept ready for each image and limits in use, so that a create takes one instead of making it. \
+         Each holds a volume, a network and about 2 MiB of RAM. 0 keeps none.",
     ),
     key("image.mirror", Kind::Text, None, "URL of a Debian or Ubuntu mirror."),
     key("image.suite", Kind::Text, None, "Suite of that mirror, like `bookworm`."),
@@ -116,6 +133,12 @@ pub(super) const KEYS: &[Key] = &[
         "Connections at once; one more waits until another closes.",
     ),
     key(
+        "limits.image_upload",
+        Kind::Size(M, 64 * T),
+        Some("32G"),
+        "Largest archive of an image, or of files for a build: as it comes, and as it is when unpacked.",
+    ),
+    key(
         "limits.json_body",
         Kind::Size(4 * K, 64 * M),
         Some("1M"),
@@ -128,12 +151,86 @@ pub(super) const KEYS: &[Key] = &[
         "Networks kept ready, so that creating a sandbox does not wait for one.",
     ),
     key(
+        "egress.default",
+        Kind::Choice(&["none", "allowlist", "open"]),
+        Some("allowlist"),
+        "How far a sandbox may reach when its creator does not say: nowhere, to what its rules name, to any public host.",
+    ),
+    key("egress.rules", Kind::Rules, Some("[]"), "The rules of a sandbox whose creator gives none."),
+    key(
+        "egress.sets",
+        Kind::RuleSets,
+        Some("{}"),
+        "Named lists of rules for `--allow-set NAME`. A set `apt`, of the hosts this host's own packages come from, is \
+         there unless this table has one.",
+    ),
+    key(
+        "egress.allow_ranges",
+        Kind::Ranges,
+        Some("[]"),
+        "Address ranges that are not public and may be dialled all the same, when a rule allows the host. Never loopback, \
+         link-local or metadata addresses.",
+    ),
+    key(
+        "egress.uid",
+        Kind::Count(1, 99_999),
+        Some("99077"),
+        "The user the egress process runs as. Nobody else should be it.",
+    ),
+    key(
+        "egress.connections",
+        Kind::Count(1, 65_536),
+        Some("1024"),
+        "Connections one sandbox may have open at once.",
+    ),
+    key(
+        "egress.connections_per_second",
+        Kind::Count(1, 100_000),
+        Some("200"),
+        "New connections one sandbox may make per second, and as many names it may look up.",
+    ),
+    key(
+        "gateway.domain",
+        Kind::Text,
+        None,
+        "Ports are reached as `<port>-<sandbox>.<domain>`, besides `<port>-<sandbox>.localhost`. The wildcard name \
+         and its certificate are yours to provide. With a port (`boxes.example.com:8443`) if it is not the scheme's own. \
+         Choose a domain that is used for nothing else: what runs in sandboxes can set cookies for all of it.",
+    ),
+    key(
+        "gateway.https",
+        Kind::Flag,
+        Some("false"),
+        "Whoever opens ports speaks HTTPS to a proxy in front of the daemon. With `[tls]` it is always so.",
+    ),
+    key(
+        "gateway.requests",
+        Kind::Count(1, 100_000),
+        Some("2048"),
+        "Requests to ports at once, WebSockets and other open streams included. They do not count as `limits.requests`.",
+    ),
+    key("gateway.requests_per_sandbox", Kind::Count(1, 100_000), Some("512"), "Of these, to one sandbox."),
+    key(
+        "gateway.answer_seconds",
+        Kind::Count(1, 86_400),
+        Some("300"),
+        "How long a server in a sandbox may take to begin its answer, once it has the request.",
+    ),
+    key(
         "runtime.guest",
         Kind::Path,
         None,
         "The guest agent; `burrow-guest` beside the daemon's program when absent.",
     ),
     key("runtime.criu", Kind::Path, None, "The `criu` program; searched in PATH when absent."),
+    key(
+        "runtime.raise_sysctls",
+        Kind::Flag,
+        Some("true"),
+        "Raise bounds of the kernel that all sandboxes share, so that one cannot use them up for the others: \
+         `fs.epoll.max_user_watches`, `fs.pipe-user-pages-soft`, `fs.pipe-user-pages-hard`, `fs.aio-max-nr`, \
+         `kernel.pty.max`. Never lowered; `burrow doctor` shows them.",
+    ),
     key("runtime.cgroup", Kind::Text, Some("burrow"), "Name of the control group that holds all sandboxes."),
     key("log.format", Kind::Choice(&["text", "json"]), Some("text"), "For people or for machines."),
     key(

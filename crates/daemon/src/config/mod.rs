@@ -5,16 +5,21 @@
 //! are named by path.
 
 mod file;
+mod gateway;
 mod keys;
+mod ranges;
 mod reference;
 mod value;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use burrow_model::{Limits, MIB};
+use burrow_engine::StockPolicy;
+use burrow_model::{EgressRule, IpRange, Limits, MIB, Name, NetworkMode};
 
 pub use file::ConfigError;
+pub use gateway::GatewayConfig;
 pub use reference::reference;
 
 use file::Settings;
@@ -34,11 +39,15 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     pub pool: Pool,
     pub pool_reserve_bytes: u64,
+    /// Sandboxes-to-be kept ready of each kind in use.
+    pub pool_ready: usize,
     /// Where packages come from; the host's own mirror when absent.
     pub mirror: Option<MirrorConfig>,
     pub defaults: Defaults,
     pub bounds: Bounds,
     pub network_slots: usize,
+    pub egress: EgressConfig,
+    pub gateway: GatewayConfig,
     pub runtime: RuntimeConfig,
     pub log: LogConfig,
     /// `/metrics` needs no key.
@@ -84,6 +93,22 @@ pub struct Bounds {
     pub requests: usize,
     pub connections: usize,
     pub json_body_bytes: usize,
+    pub image_upload_bytes: u64,
+}
+
+/// What sandboxes may reach, and who carries it.
+#[derive(Clone, Debug)]
+pub struct EgressConfig {
+    /// Of a sandbox whose creator does not say.
+    pub mode: NetworkMode,
+    pub rules: Vec<EgressRule>,
+    pub sets: BTreeMap<Name, Vec<EgressRule>>,
+    /// Not public, and dialled all the same.
+    pub allow_ranges: Vec<IpRange>,
+    pub uid: u32,
+    /// Of one sandbox.
+    pub connections: u32,
+    pub connections_per_second: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -91,6 +116,8 @@ pub struct RuntimeConfig {
     pub guest: Option<PathBuf>,
     pub criu: Option<PathBuf>,
     pub cgroup: String,
+    /// Raise bounds of the kernel that all sandboxes share.
+    pub raise_sysctls: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +153,16 @@ impl Config {
         &self.effective
     }
 
+    /// What the engine makes ahead.
+    pub(crate) fn stock(&self) -> StockPolicy {
+        StockPolicy {
+            ready: self.pool_ready,
+            image: self.defaults.image.clone(),
+            driver: self.defaults.driver.clone(),
+            limits: self.defaults.limits,
+        }
+    }
+
     fn of(settings: Settings, path: PathBuf) -> Result<Self, ConfigError> {
         let listen = settings.address("listen");
         let tls = tls(&settings)?;
@@ -152,20 +189,24 @@ impl Config {
             state_dir: settings.path("state_dir"),
             run_dir: settings.path("run_dir"),
             admin_key_file: settings.path("admin_key_file"),
+            gateway: GatewayConfig::of(&settings, tls.is_some())?,
             tls,
             pool: match settings.path_if_any("pool.path") {
                 Some(path) => Pool::Directory(path),
                 None => Pool::File { size_bytes: settings.number("pool.size") },
             },
             pool_reserve_bytes: settings.number("pool.reserve"),
+            pool_ready: count(settings.number("pool.ready")),
             mirror: mirror(&settings)?,
             defaults,
             bounds,
             network_slots: count(settings.number("network.slots")),
+            egress: egress(&settings),
             runtime: RuntimeConfig {
                 guest: settings.path_if_any("runtime.guest"),
                 criu: settings.path_if_any("runtime.criu"),
                 cgroup,
+                raise_sysctls: settings.flag("runtime.raise_sysctls"),
             },
             log: LogConfig {
                 format: if settings.text("log.format") == "json" { LogFormat::Json } else { LogFormat::Text },
@@ -196,6 +237,19 @@ fn mirror(settings: &Settings) -> Result<Option<MirrorConfig>, ConfigError> {
     }
 }
 
+fn egress(settings: &Settings) -> EgressConfig {
+    let small = |key| u32::try_from(settings.number(key)).expect("bounded by the table");
+    EgressConfig {
+        mode: settings.text("egress.default").parse().expect("the table lists the modes there are"),
+        rules: settings.rules("egress.rules"),
+        sets: settings.rule_sets("egress.sets"),
+        allow_ranges: settings.ranges("egress.allow_ranges"),
+        uid: small("egress.uid"),
+        connections: small("egress.connections"),
+        connections_per_second: small("egress.connections_per_second"),
+    }
+}
+
 fn bounds(settings: &Settings, defaults: &Defaults) -> Result<Bounds, ConfigError> {
     let max = limits(settings, ["limits.max_ram", "limits.max_cpu", "limits.max_pids", "limits.max_disk"]);
     let pairs = [
@@ -215,6 +269,7 @@ fn bounds(settings: &Settings, defaults: &Defaults) -> Result<Bounds, ConfigErro
         requests: count(settings.number("limits.requests")),
         connections: count(settings.number("limits.connections")),
         json_body_bytes: count(settings.number("limits.json_body")),
+        image_upload_bytes: settings.number("limits.image_upload"),
     })
 }
 

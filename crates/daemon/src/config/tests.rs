@@ -81,6 +81,48 @@ fn a_bad_value_names_its_key_and_its_line() {
 }
 
 #[test]
+fn rules_sets_and_ranges_are_lists() {
+    let config = parsed(
+        "[egress]\ndefault = \"open\"\nrules = [\"Example.com.\"]\nallow_ranges = [\"198.51.100.0/24\"]\n\
+         [egress.sets]\nours = [\"*.example.com:443\", \"tcp://db.example.com:5432\"]\n",
+    );
+    assert_eq!(config.egress.mode, NetworkMode::Open);
+    assert_eq!(config.egress.rules, ["example.com".parse().unwrap()]);
+    assert_eq!(config.egress.allow_ranges, ["198.51.100.0/24".parse().unwrap()]);
+    assert_eq!(config.egress.sets[&"ours".parse().unwrap()].len(), 2);
+    assert_eq!(config.effective()["egress"]["sets"]["ours"][0], "*.example.com:443");
+    assert_eq!(parsed("").egress.mode, NetworkMode::Allowlist);
+}
+
+#[test]
+fn a_bad_entry_of_a_list_is_refused_with_its_own_line() {
+    refused(
+        "[egress]\nrules = [\n  \"example.com\",\n  \"*\",\n]\n",
+        "`egress.rules` on line 4 of `burrow.toml` holds `*`: `*` would allow every host; set the mode to `open` for \
+         that, or write `*.example.com`",
+    );
+    refused(
+        "[egress.sets]\nours = [\"example.com\"]\ntheirs = [\"example.com\",\n7]\n",
+        "`egress.sets.theirs` on line 4 of `burrow.toml` must hold texts, not an integer",
+    );
+    refused(
+        "[egress.sets]\nNope = []\n",
+        "`egress.sets.Nope` on line 2 of `burrow.toml` does not suit as the name of a set: a name is 1 to 63 lower-case \
+         letters, digits and inner hyphens, starting with a letter, and not shaped like an id",
+    );
+    refused(
+        "[egress]\nrules = \"example.com\"\n",
+        "`egress.rules` on line 2 of `burrow.toml` must be a list of rules, like `[\"*.example.com:443\"]`, not \
+         `example.com`",
+    );
+    refused(
+        "[egress]\nallow_ranges = [\n\"10.0.0.0/8\",\n\"127.0.0.0/30\"]\n",
+        "`egress.allow_ranges` on line 4 of `burrow.toml` holds `127.0.0.0/30`: it reaches the host's own loopback \
+         addresses; those are never dialled for a sandbox",
+    );
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_the_one_that_was_meant() {
     refused(
         "[limits]\nsandboxs = 3\n",

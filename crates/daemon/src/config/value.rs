@@ -1,11 +1,22 @@
 //! The kinds of values a configuration key takes: how each is read, and how it is shown again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use burrow_model::parse_bytes;
-use toml::de::DeValue;
+use burrow_model::network::RULES_MAX;
+use burrow_model::{EgressRule, IpRange, Name, parse_bytes};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::ranges;
+
+/// Host sets of one configuration: each is there to be known by name.
+const SETS_MAX: usize = 256;
+
+/// Ranges of addresses: each is an exception that somebody has to answer for.
+const RANGES_MAX: usize = 64;
 
 /// What may stand behind a key.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +35,28 @@ pub(super) enum Kind {
     /// One of these words.
     Choice(&'static [&'static str]),
     Text,
+    /// A list of egress rules.
+    Rules,
+    /// A list of address ranges that are not public and may be dialled all the same.
+    Ranges,
+    /// A table of lists of egress rules, by name.
+    RuleSets,
+}
+
+/// What is wrong with a value, and where, if it is not the value as a whole.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) text: String,
+    /// Byte of the file.
+    pub(super) offset: Option<usize>,
+    /// The key within the value, if the value is a table.
+    pub(super) within: Option<String>,
+}
+
+impl From<String> for Problem {
+    fn from(text: String) -> Self {
+        Self { text, offset: None, within: None }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +69,32 @@ pub(super) enum Value {
     Bytes(u64),
     Millis(u32),
     Text(String),
+    Rules(Vec<EgressRule>),
+    Ranges(Vec<IpRange>),
+    RuleSets(BTreeMap<Name, Vec<EgressRule>>),
 }
 
 impl Kind {
     /// Reads what stands in the file. The error says what is wrong, without naming the key.
-    pub(super) fn read(self, value: &DeValue<'_>) -> Result<Value, String> {
+    pub(super) fn read(self, value: &Spanned<DeValue<'_>>) -> Result<Value, Problem> {
+        match (self, value.get_ref()) {
+            (Self::Rules, DeValue::Array(_)) => rules(value).map(Value::Rules),
+            (Self::Ranges, DeValue::Array(items)) => {
+                if items.len() > RANGES_MAX {
+                    return Err(format!("has more than {RANGES_MAX} entries").into());
+                }
+                items
+                    .iter()
+                    .map(|item| entry(item, ranges::parse))
+                    .collect::<Result<_, _>>()
+                    .map(Value::Ranges)
+            }
+            (Self::RuleSets, DeValue::Table(table)) => rule_sets(table).map(Value::RuleSets),
+            (_, other) => self.read_plain(other).map_err(Problem::from),
+        }
+    }
+
+    fn read_plain(self, value: &DeValue<'_>) -> Result<Value, String> {
         match (self, value) {
             (Self::Flag, DeValue::Boolean(flag)) => Ok(Value::Flag(*flag)),
             (Self::Count(..) | Self::Size(..) | Self::Cores, DeValue::Integer(number)) => {
@@ -77,6 +131,10 @@ impl Kind {
             Self::Cores => millis(text).map(Value::Millis),
             Self::Choice(words) => words.contains(&text).then(|| Value::Text(text.to_owned())),
             Self::Text => plain(text).then(|| Value::Text(text.to_owned())),
+            // Only their defaults are written as a text.
+            Self::Rules => (text == "[]").then(|| Value::Rules(Vec::new())),
+            Self::Ranges => (text == "[]").then(|| Value::Ranges(Vec::new())),
+            Self::RuleSets => (text == "{}").then(|| Value::RuleSets(BTreeMap::new())),
         };
         value.ok_or_else(|| self.problem(text))
     }
@@ -100,6 +158,9 @@ impl Kind {
                 format!("one of {}", words.join(", "))
             }
             Self::Text => "a text of 1 to 255 printable characters".to_owned(),
+            Self::Rules => "a list of rules, like `[\"*.example.com:443\"]`".to_owned(),
+            Self::Ranges => "a list of address ranges, like `[\"10.20.0.0/16\"]`".to_owned(),
+            Self::RuleSets => "a table of lists of rules, like `{ ours = [\"*.example.com\"] }`".to_owned(),
         }
     }
 }
@@ -112,6 +173,12 @@ impl Value {
             Self::Count(count) => (*count).into(),
             Self::Millis(millis) => (f64::from(*millis) / 1000.0).into(),
             Self::Address(_) | Self::Path(_) | Self::Bytes(_) | Self::Text(_) => self.to_string().into(),
+            Self::Rules(rules) => texts(rules).into(),
+            Self::Ranges(ranges) => texts(ranges).into(),
+            Self::RuleSets(sets) => {
+                let sets = sets.iter().map(|(name, rules)| (name.to_string(), texts(rules).into()));
+                serde_json::Value::Object(sets.collect())
+            }
         }
     }
 }
@@ -127,8 +194,60 @@ impl fmt::Display for Value {
             Self::Bytes(bytes) => f.write_str(&size(*bytes)),
             Self::Millis(millis) => (f64::from(*millis) / 1000.0).fmt(f),
             Self::Text(text) => f.write_str(text),
+            Self::Rules(_) | Self::Ranges(_) | Self::RuleSets(_) => self.to_json().fmt(f),
         }
     }
+}
+
+fn texts<T: fmt::Display>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
+}
+
+/// One text of a list, refused with its own place in the file.
+fn entry<T, E: fmt::Display>(
+    item: &Spanned<DeValue<'_>>,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, Problem> {
+    let at = |text| Problem { text, offset: Some(item.span().start), within: None };
+    let DeValue::String(text) = item.get_ref() else {
+        let other = item.get_ref();
+        return Err(at(format!("must hold texts, not {} {}", article(other), other.type_str())));
+    };
+    parse(text).map_err(|error| {
+        let shown: String = text.chars().take(80).flat_map(char::escape_default).collect();
+        at(format!("holds `{shown}`: {error}"))
+    })
+}
+
+fn rules(value: &Spanned<DeValue<'_>>) -> Result<Vec<EgressRule>, Problem> {
+    let at = |text| Problem { text, offset: Some(value.span().start), within: None };
+    let DeValue::Array(items) = value.get_ref() else {
+        let other = value.get_ref();
+        let expected = Kind::Rules.expected();
+        return Err(at(format!("must be {expected}, not {} {}", article(other), other.type_str())));
+    };
+    if items.len() > RULES_MAX {
+        return Err(at(format!("has more than {RULES_MAX} rules")));
+    }
+    items.iter().map(|item| entry(item, str::parse::<EgressRule>)).collect()
+}
+
+fn rule_sets(table: &DeTable<'_>) -> Result<BTreeMap<Name, Vec<EgressRule>>, Problem> {
+    if table.len() > SETS_MAX {
+        return Err(format!("has more than {SETS_MAX} sets").into());
+    }
+    let mut sets = BTreeMap::new();
+    for (name, value) in table {
+        let shown: String = name.get_ref().chars().take(80).flat_map(char::escape_default).collect();
+        let parsed = name.get_ref().parse::<Name>().map_err(|error| Problem {
+            text: format!("does not suit as the name of a set: {error}"),
+            offset: Some(name.span().start),
+            within: Some(shown.clone()),
+        })?;
+        let rules = rules(value).map_err(|problem| Problem { within: Some(shown), ..problem })?;
+        sets.insert(parsed, rules);
+    }
+    Ok(sets)
 }
 
 fn article(value: &DeValue<'_>) -> &'static str {

@@ -4,7 +4,7 @@ use burrow_api as api;
 use burrow_catalog::{EventRow, ExecRow, KeyRow, SandboxRow};
 use burrow_engine::{ExecRecord, ServiceStatus};
 use burrow_guest::protocol::{self, ExecInfo, MachineStats};
-use burrow_model::{Image, MIB, SandboxId, State, StopReason};
+use burrow_model::{MIB, SandboxId, State, StopReason};
 use burrow_runtime::{Ability, Incidents};
 
 use super::signal::signal_name;
@@ -36,6 +36,7 @@ pub(crate) fn sandbox(row: SandboxRow) -> api::Sandbox {
         started_ms: row.started_ms,
         stopped_ms: row.stopped_ms,
         services: spec.services.into_keys().map(String::from).collect(),
+        network: super::network::network(&spec.network),
     }
 }
 
@@ -114,6 +115,7 @@ pub(crate) fn exec_started(sandbox: &SandboxId, info: ExecInfo) -> api::Exec {
         output_end: info.output_end,
         output_start: info.output_start,
         output_dropped: info.output_dropped,
+        egress_denied: Vec::new(),
     }
 }
 
@@ -137,6 +139,7 @@ fn exec_stored(row: ExecRow) -> api::Exec {
         output_end: 0,
         output_start: 0,
         output_dropped: 0,
+        egress_denied: Vec::new(),
     }
 }
 
@@ -229,15 +232,6 @@ pub(crate) fn key(row: KeyRow) -> api::Key {
         expires_ms: row.expires_ms,
         revoked_ms: row.revoked_ms,
         last_used_ms: row.last_used_ms,
-    }
-}
-
-pub(crate) fn image(image: Image) -> api::Image {
-    api::Image {
-        id: image.id.into(),
-        name: image.name.into(),
-        size_bytes: image.size_bytes,
-        created_ms: image.created_ms,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks of single values, each refused with the field it came in.
 
-use burrow_model::{Label, Name, check_env_name};
+use burrow_model::{ImageName, ImageRef, Label, Name, check_env_name};
 
 use crate::rest::error::ApiError;
 
@@ -11,6 +11,15 @@ const PATH_BYTES_MAX: usize = 4096;
 const TEXT_BYTES_MAX: usize = 128 << 10;
 
 pub(crate) fn name(field: &str, text: &str) -> Result<Name, ApiError> {
+    text.parse().map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
+}
+
+pub(crate) fn image_name(field: &str, text: &str) -> Result<ImageName, ApiError> {
+    text.parse().map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
+}
+
+/// An image's name or id.
+pub(crate) fn image_reference(field: &str, text: &str) -> Result<ImageRef, ApiError> {
     text.parse().map_err(|error| ApiError::invalid(format!("`{field}` does not fit: {error}")))
 }
 

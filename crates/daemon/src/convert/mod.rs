@@ -2,14 +2,19 @@
 
 mod answers;
 mod checks;
+mod images;
+mod network;
 mod requests;
 mod signal;
 
 pub(crate) use answers::{
-    ability, event, exec, exec_started, file_entry, image, key, sandbox, service, stats, stream_of,
-    watch_event,
+    ability, event, exec, exec_started, file_entry, key, sandbox, service, stats, stream_of, watch_event,
 };
-pub(crate) use checks::{check_path, check_text, name, parse_mode};
+pub(crate) use checks::{check_path, check_text, image_name, image_reference, name, parse_mode};
+pub(crate) use images::{check_image_config, image, image_detail};
+pub(crate) use network::{
+    denied, egress_counters, egress_entry, network, network_mode, network_policy, protocol,
+};
 pub(crate) use requests::{
     create_options, exec_options, expires, key_scope, sandbox_state, service_spec, update_options,
 };

@@ -8,9 +8,10 @@ use burrow_api::{
 };
 use burrow_engine::{CreateOptions, ExecOptions, LimitsChange, UpdateOptions};
 use burrow_guest::protocol;
-use burrow_model::{Lifetime, Name, ServiceSpec};
+use burrow_model::{Lifetime, Name, NetworkPolicy, ServiceSpec};
 
-use super::checks::{check_path, check_text, label, name, user, variable};
+use super::checks::{check_path, check_text, image_reference, label, name, user, variable};
+use super::network::{network_change, network_policy};
 use crate::config::Defaults;
 use crate::rest::error::ApiError;
 
@@ -31,10 +32,11 @@ const TIMEOUT_MS_MAX: u64 = TTL_SECONDS_MAX * 1000;
 
 const RING_BYTES: std::ops::RangeInclusive<u32> = 4096..=67_108_864;
 
-/// `now_ms` is when its time begins to run.
+/// `network` is what it may reach when it does not say; `now_ms` is when its time begins to run.
 pub(crate) fn create_options(
     request: CreateSandbox,
     defaults: &Defaults,
+    network: &NetworkPolicy,
     now_ms: u64,
 ) -> Result<CreateOptions, ApiError> {
     let named = request.name.as_deref().map(|text| name("name", text)).transpose()?;
@@ -58,7 +60,7 @@ pub(crate) fn create_options(
         services.insert(name("services", &key)?, service_spec(service)?);
     }
     let image = request.image.unwrap_or_else(|| defaults.image.clone());
-    check_word("image", &image)?;
+    image_reference("image", &image)?;
     let driver = request.driver.unwrap_or_else(|| defaults.driver.clone());
     check_word("driver", &driver)?;
     Ok(CreateOptions {
@@ -73,6 +75,7 @@ pub(crate) fn create_options(
         user: request.user,
         lifetime: lifetime(request.ephemeral, request.ttl_seconds, now_ms)?,
         services,
+        network: request.network.map(|request| network_policy(request, network)).transpose()?,
         idempotency: None,
     })
 }
@@ -112,6 +115,7 @@ pub(crate) fn update_options(request: UpdateSandbox) -> Result<UpdateOptions, Ap
         labels: request.labels,
         env: request.env,
         services: BTreeMap::<Name, Option<ServiceSpec>>::new(),
+        network: request.network.map(network_change).transpose()?,
     })
 }
 
@@ -250,7 +254,8 @@ mod tests {
     #[track_caller]
     fn refused(json: &str, expected: &str) {
         let request = serde_json::from_str(json).expect("it is refused for what it says, not for its shape");
-        let error = create_options(request, &operator(), 0).expect_err(json).into_detail();
+        let error =
+            create_options(request, &operator(), &NetworkPolicy::closed(), 0).expect_err(json).into_detail();
         assert!(error.message.contains(expected), "{}", error.message);
     }
 
@@ -277,7 +282,7 @@ mod tests {
     #[test]
     fn what_is_absent_takes_the_operators_default() {
         let request = serde_json::from_str(r#"{"limits": {"ram_mib": 64}, "ttl_seconds": 60}"#).unwrap();
-        let options = create_options(request, &operator(), 1_000).unwrap();
+        let options = create_options(request, &operator(), &NetworkPolicy::closed(), 1_000).unwrap();
         assert_eq!(options.limits, Limits { ram_mib: 64, ..operator().limits });
         assert_eq!(options.image, "debian");
         assert_eq!(options.lifetime, Lifetime::Persistent { expires_ms: Some(61_000) });

@@ -27,6 +27,7 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Executor;
+use super::egress::with_denials;
 use super::error::ApiError;
 use super::execs::ExecPath;
 use super::input::Params;
@@ -144,7 +145,8 @@ async fn pump_output(
             match notice(guest, &frame) {
                 Ok(AttachNotice::Gap { from, to }) => text(&AttachServerMessage::Gap { from, to })?,
                 Ok(AttachNotice::Exit(info)) => {
-                    let exec = Box::new(convert::exec_started(&guest.sandbox().id, info));
+                    let exec = convert::exec_started(&guest.sandbox().id, info);
+                    let exec = Box::new(with_denials(app, &guest.sandbox().tenant, exec).await);
                     return Some(AttachServerMessage::Exit { exec });
                 }
                 // We asked to follow, so there is no such end.

@@ -10,7 +10,7 @@ use axum::extract::FromRequestParts;
 use burrow_api::ErrorCode;
 use burrow_catalog::{KeyRow, SandboxRow};
 use burrow_engine::EngineError;
-use burrow_model::{SandboxId, Scope, ScopeSet, TenantId};
+use burrow_model::{KeyId, SandboxId, Scope, ScopeSet, TenantId};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
@@ -63,6 +63,11 @@ scoped! {
 impl Caller {
     pub(crate) fn tenant(&self) -> &TenantId {
         &self.key.tenant
+    }
+
+    /// Which key it is.
+    pub(crate) fn key_id(&self) -> &KeyId {
+        &self.key.id
     }
 
     /// The only sandbox it may see, if it is bound to one.

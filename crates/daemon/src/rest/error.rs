@@ -11,8 +11,10 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use burrow_api::{ErrorBody, ErrorCode, ErrorDetail};
 use burrow_catalog::CatalogError;
+use burrow_egress::EgressError;
 use burrow_engine::EngineError;
 use burrow_guest::protocol::{ErrorCode as GuestCode, RequestError};
+use burrow_images::ImageError;
 use burrow_model::Refusal;
 use burrow_network::NetworkError;
 use burrow_runtime::RuntimeError;
@@ -106,22 +108,39 @@ impl From<EngineError> for ApiError {
             EngineError::Catalog(inner) => code_of_catalog(inner),
             EngineError::Volume(inner) => code_of_volume(inner),
             EngineError::Network(inner) => code_of_network(inner),
+            EngineError::Egress(inner) => code_of_egress(inner),
             EngineError::Runtime(inner) => code_of_runtime(inner),
+            EngineError::Image(inner) => code_of_image(inner),
+            EngineError::ImageUnfit { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Unprocessable),
+            EngineError::BuildStep { .. } | EngineError::ImagesInArchive { .. } => ErrorCode::Unprocessable,
+            EngineError::ImageNeedsName { .. } | EngineError::PlatformUnknown { .. } => {
+                ErrorCode::InvalidRequest
+            }
+            EngineError::ImagesBusy { .. } => ErrorCode::Busy,
             EngineError::Guest { source, .. } => code_of_guest(source),
             EngineError::NotFound { .. }
             | EngineError::ExecNotFound { .. }
+            | EngineError::NoExec { .. }
             | EngineError::ServiceNotFound { .. }
             | EngineError::ImageNotFound { .. }
             | EngineError::Gone { .. } => ErrorCode::NotFound,
-            EngineError::NameTaken { .. } | EngineError::BuildInProgress { .. } => ErrorCode::Conflict,
+            EngineError::NameTaken { .. }
+            | EngineError::BuildInProgress { .. }
+            | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
             EngineError::Refused {
                 refusal: Refusal::Stopped | Refusal::Failed | Refusal::Creating | Refusal::Deleting,
                 ..
             } => ErrorCode::NotRunning,
-            EngineError::Limits(_) => ErrorCode::InvalidRequest,
-            EngineError::DriverUnknown { .. } | EngineError::LimitAboveMax { .. } => ErrorCode::Unprocessable,
+            EngineError::Limits(_) | EngineError::PortReserved { .. } => ErrorCode::InvalidRequest,
+            EngineError::PortClosed { .. } => ErrorCode::PortClosed,
+            EngineError::DriverUnknown { .. }
+            | EngineError::LimitAboveMax { .. }
+            | EngineError::SetUnknown { .. }
+            | EngineError::NetworkPolicy { .. }
+            | EngineError::RuleNotFound { .. }
+            | EngineError::RulesMax { .. } => ErrorCode::Unprocessable,
             EngineError::DriverUnavailable { .. } => ErrorCode::Unsupported,
-            EngineError::SandboxesMax { .. } => ErrorCode::TooMany,
+            EngineError::SandboxesMax { .. } | EngineError::PublishedMax { .. } => ErrorCode::TooMany,
             EngineError::PoolReserve { .. } => ErrorCode::NoSpace,
             EngineError::Busy { .. } | EngineError::ShuttingDown => ErrorCode::Busy,
             EngineError::GuestUnreachable { .. } | EngineError::GuestTimeout { .. } => {
@@ -131,7 +150,13 @@ impl From<EngineError> for ApiError {
         };
         let hint =
             error.hint().or_else(|| hint_of_seam(&error)).map(str::to_owned).or_else(|| general_hint(code));
-        let api = Self { code, message: printable(&error.to_string()), hint, cause: None };
+        let message = if matches!(&error, EngineError::Image(ImageError::Io { .. })) {
+            // Its own words name files of the host.
+            "could not store or read the image's files".to_owned()
+        } else {
+            error.to_string()
+        };
+        let api = Self { code, message: printable(&message), hint, cause: None };
         // A sandbox that is full, or whatever else its guest says, is its owner's business and not the operator's.
         let ours = is_ours(code) && !matches!(error, EngineError::Guest { .. });
         if ours { api.cause(error) } else { api }
@@ -216,18 +241,69 @@ fn code_of_network(error: &NetworkError) -> ErrorCode {
         NetworkError::Step { source, .. } | NetworkError::RunDir { source, .. } => {
             code_of_io(source).unwrap_or(ErrorCode::Internal)
         }
+        NetworkError::NotConnected { .. } => ErrorCode::NotRunning,
         NetworkError::Injected => ErrorCode::Internal,
+    }
+}
+
+fn code_of_egress(error: &EgressError) -> ErrorCode {
+    match error {
+        EgressError::NotAttached { .. } => ErrorCode::NotRunning,
+        EgressError::Doors { source, .. } => code_of_network(source),
+        EgressError::Process { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        // It is being started again: trying once more helps.
+        EgressError::Down | EgressError::Silent => ErrorCode::GuestUnreachable,
+        EgressError::Refused { .. } | EgressError::Injected => ErrorCode::Internal,
     }
 }
 
 fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
     match error {
-        RuntimeError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        RuntimeError::Step { source, .. } | RuntimeError::Host { source, .. } => {
+            code_of_io(source).unwrap_or(ErrorCode::Internal)
+        }
         RuntimeError::NoMachine { .. } => ErrorCode::NotRunning,
         RuntimeError::Boot { .. }
         | RuntimeError::BootTimeout { .. }
         | RuntimeError::Launcher { .. }
+        | RuntimeError::NotAhead { .. }
         | RuntimeError::Injected => ErrorCode::Internal,
+    }
+}
+
+fn code_of_image(error: &ImageError) -> ErrorCode {
+    match error {
+        ImageError::Reference { .. } | ImageError::Digest { .. } | ImageError::Recipe { .. } => {
+            ErrorCode::InvalidRequest
+        }
+        ImageError::NotFound { .. } => ErrorCode::NotFound,
+        ImageError::Connect { .. }
+        | ImageError::Transfer { .. }
+        | ImageError::Status { .. }
+        | ImageError::Challenge { .. }
+        | ImageError::Redirect { .. } => ErrorCode::BadGateway,
+        ImageError::TooLarge { .. } => ErrorCode::TooLarge,
+        ImageError::Json { .. }
+        | ImageError::Document { .. }
+        | ImageError::SchemaOne { .. }
+        | ImageError::MediaType { .. }
+        | ImageError::Platform { .. }
+        | ImageError::Mismatch { .. }
+        | ImageError::Size { .. }
+        | ImageError::Denied { .. }
+        | ImageError::NotAnImage { .. }
+        | ImageError::Entry { .. }
+        | ImageError::Stream { .. }
+        | ImageError::Owner { .. }
+        | ImageError::DiffId { .. }
+        | ImageError::Unpackable { .. } => ErrorCode::Unprocessable,
+        ImageError::Io { source, .. }
+        | ImageError::Place { source, .. }
+        | ImageError::Pack { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        ImageError::Certificates { .. } | ImageError::Tls { .. } | ImageError::Credentials { .. } => {
+            ErrorCode::Internal
+        }
+        ImageError::Cancelled => ErrorCode::Busy,
     }
 }
 
@@ -240,8 +316,9 @@ fn code_of_guest(error: &RequestError) -> ErrorCode {
         | GuestCode::IsADirectory
         | GuestCode::NotAFile
         | GuestCode::PermissionDenied
-        | GuestCode::UnknownUser
-        | GuestCode::CannotExecute => ErrorCode::Unprocessable,
+        | GuestCode::UnknownUser => ErrorCode::Unprocessable,
+        GuestCode::CannotExecute => ErrorCode::CannotExecute,
+        GuestCode::NoProgram => ErrorCode::NoSuchProgram,
         GuestCode::TooMany => ErrorCode::TooMany,
         GuestCode::TooLarge => ErrorCode::TooLarge,
         GuestCode::NoSpace => ErrorCode::NoSpace,
@@ -302,6 +379,7 @@ mod tests {
         let full = || io::Error::from(io::ErrorKind::StorageFull);
         let table = [
             (EngineError::NotFound { what: "x".into() }, ErrorCode::NotFound, 404),
+            (EngineError::NoExec { what: "x".into() }, ErrorCode::NotFound, 404),
             (EngineError::Gone { id: id() }, ErrorCode::NotFound, 404),
             (EngineError::NameTaken { name: "x".into(), existing: id() }, ErrorCode::Conflict, 409),
             (
@@ -336,7 +414,8 @@ mod tests {
             (EngineError::Runtime(RuntimeError::NoMachine { id: id() }), ErrorCode::NotRunning, 409),
             (guest(GuestCode::NotFound), ErrorCode::NotFound, 404),
             (guest(GuestCode::DirectoryNotEmpty), ErrorCode::Conflict, 409),
-            (guest(GuestCode::CannotExecute), ErrorCode::Unprocessable, 422),
+            (guest(GuestCode::CannotExecute), ErrorCode::CannotExecute, 422),
+            (guest(GuestCode::NoProgram), ErrorCode::NoSuchProgram, 422),
             (guest(GuestCode::NoSpace), ErrorCode::NoSpace, 507),
             (guest(GuestCode::Ended), ErrorCode::ExecEnded, 409),
             (guest(GuestCode::Internal), ErrorCode::Unprocessable, 422),

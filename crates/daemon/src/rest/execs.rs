@@ -17,6 +17,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::{Caller, Executor, Reader, check_reference};
+use super::egress::with_denials;
 use super::error::ApiError;
 use super::idempotency::{Answer, once};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
@@ -118,7 +119,8 @@ async fn run(
     let started = app.engine.exec(&tenant, &sandbox, options).await?;
     app.metrics.exec_started(began.elapsed());
     if wait {
-        let result = finish(started, input).await?;
+        let mut result = finish(started, input).await?;
+        result.exec = with_denials(&app, &tenant, result.exec).await;
         return Answer::json(StatusCode::OK, &result);
     }
     if let Some(input) = input {
@@ -243,7 +245,38 @@ pub(crate) async fn get(
     Segments(path): Segments<ExecPath>,
 ) -> Result<Json<Exec>, ApiError> {
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
-    Ok(Json(convert::exec(app.engine.exec_info(caller.tenant(), &sandbox, &exec).await?)))
+    let found = convert::exec(app.engine.exec_info(caller.tenant(), &sandbox, &exec).await?);
+    Ok(Json(with_denials(&app, caller.tenant(), found).await))
+}
+
+/// Names an exec of whichever sandbox.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct AnyExecPath {
+    /// The exec's whole id.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    exec: String,
+}
+
+#[utoipa::path(
+    get, path = "/v1/execs/{exec}", tag = "execs", params(AnyExecPath),
+    responses((status = 200, description = "The exec, which names its sandbox", body = Exec), Common, ByGuest),
+)]
+pub(crate) async fn find(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    _: NoParams,
+    Segments(path): Segments<AnyExecPath>,
+) -> Result<Json<Exec>, ApiError> {
+    check_reference(&path.exec)?;
+    let unknown = || EngineError::NoExec { what: path.exec.clone() };
+    let exec: ExecId = path.exec.parse().map_err(|_| unknown())?;
+    let record = app.engine.find_exec(caller.tenant(), &exec).await?;
+    // A key that is bound to one sandbox learns of no other.
+    if caller.bound_to().is_some_and(|bound| *bound != record.row.sandbox) {
+        return Err(unknown().into());
+    }
+    Ok(Json(with_denials(&app, caller.tenant(), convert::exec(record)).await))
 }
 
 /// How long to wait.
@@ -275,7 +308,7 @@ pub(crate) async fn wait(
     let waited =
         app.draining.run_until_cancelled(app.engine.wait_exec(caller.tenant(), &sandbox, &exec, bound)).await;
     let record = waited.ok_or(EngineError::ShuttingDown)??;
-    Ok(Json(convert::exec(record)))
+    Ok(Json(with_denials(&app, caller.tenant(), convert::exec(record)).await))
 }
 
 #[utoipa::path(

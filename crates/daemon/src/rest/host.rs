@@ -48,6 +48,11 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Read
         tracing::warn!(%error, "not ready: the pool does not answer");
         waiting_for.push("the pool does not answer".to_owned());
     }
+    if let Err(error) = app.engine.egress_ready().await {
+        tracing::warn!(%error, "not ready: the egress process does not answer");
+        waiting_for
+            .push("the egress process does not answer; sandboxes reach nothing until it does".to_owned());
+    }
     let ready = waiting_for.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Readiness { ready, waiting_for }))
@@ -99,6 +104,8 @@ async fn gauges(app: &App) -> Result<Gauges, ApiError> {
         pool_total_bytes: space.total_bytes,
         pool_free_bytes: space.free_bytes,
         catalog_bytes: app.engine.catalog().size().database_bytes,
+        stock_ready: app.engine.stock_ready() as u64,
+        egress: app.engine.egress_totals(),
     })
 }
 

@@ -12,6 +12,7 @@
 pub(crate) mod attach;
 mod auth;
 pub(crate) mod backup;
+pub(crate) mod egress;
 pub(crate) mod error;
 pub(crate) mod events;
 pub(crate) mod execs;
@@ -24,6 +25,7 @@ pub(crate) mod keys;
 pub(crate) mod listing;
 mod observe;
 pub(crate) mod output;
+pub(crate) mod ports;
 mod range;
 pub(crate) mod refusals;
 pub(crate) mod sandboxes;
@@ -39,7 +41,7 @@ use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use axum::{Router, middleware};
 use burrow_api::ErrorCode;
 use burrow_catalog::PageRequest;
@@ -53,6 +55,7 @@ use tokio_util::task::TaskTracker;
 use utoipa::IntoParams;
 
 use crate::config::Config;
+use crate::gateway::{self, Gateway};
 use crate::metrics::Metrics;
 use error::ApiError;
 
@@ -62,6 +65,7 @@ pub(crate) struct App {
     pub(crate) engine: Engine,
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
+    pub(crate) gateway: Gateway,
     /// Requests at once.
     requests: Arc<Semaphore>,
     /// Work that goes on when its client hangs up; joined at shutdown.
@@ -73,6 +77,7 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(engine: Engine, config: Config, draining: CancellationToken) -> Arc<Self> {
         Arc::new(Self {
+            gateway: Gateway::new(&engine, &config.gateway),
             engine,
             metrics: Metrics::new(),
             requests: Arc::new(Semaphore::new(config.bounds.requests)),
@@ -106,15 +111,21 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/config", get(host::config))
         .route("/v1/backup", get(backup::backup))
         .route("/v1/events", get(events::events))
-        .route("/v1/images", get(images::list).post(images::build))
         .route("/v1/keys", get(keys::list).post(keys::create))
         .route("/v1/keys/{key}", get(keys::get).delete(keys::revoke));
-    let router = open.merge(daemon).merge(sandbox_routes()).merge(exec_routes()).merge(file_routes());
+    let router = open
+        .merge(daemon)
+        .merge(sandbox_routes())
+        .merge(exec_routes())
+        .merge(file_routes())
+        .merge(image_routes());
     router
         .fallback(no_such_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
+        // In front of all: on a sandbox's host every path is the sandbox's.
+        .layer(middleware::from_fn_with_state(app.clone(), gateway::divert))
         .with_state(app)
 }
 
@@ -129,15 +140,38 @@ fn sandbox_routes() -> Router<Arc<App>> {
         .route(&under("pause"), post(sandboxes::pause))
         .route(&under("resume"), post(sandboxes::resume))
         .route(&under("stats"), get(sandboxes::stats))
+        .route(&under("ports"), get(ports::list))
+        .route(&under("ports/{port}"), put(ports::publish).delete(ports::unpublish))
+        .route(&under("ports/{port}/url"), post(ports::url))
+        .route(&under("ports/{port}/connect"), get(ports::connect))
+        .route(&under("egress"), get(egress::show))
+        .route(&under("egress/log"), get(egress::log))
+        .route(&under("egress/explain"), post(egress::explain))
+        .route(&under("egress/test"), post(egress::test))
         .route(&under("services"), get(services::list))
         .route(&under("services/{name}"), put(services::set).delete(services::remove))
         .route(&under("services/{name}/restart"), post(services::restart))
+}
+
+fn image_routes() -> Router<Arc<App>> {
+    const ONE: &str = "/v1/images/{image}";
+    let under = |rest: &str| format!("{ONE}/{rest}");
+    Router::new()
+        .route("/v1/images", get(images::list).post(images::make::make))
+        .route("/v1/images/import", put(images::upload::import))
+        .route("/v1/images/build", put(images::upload::build))
+        .route("/v1/images/prune", post(images::prune))
+        .route(ONE, get(images::get).delete(images::remove))
+        .route(&under("export"), get(images::export::export))
+        .route(&under("tags"), post(images::tag))
+        .route(&under("tags/{tag}"), delete(images::untag))
 }
 
 fn exec_routes() -> Router<Arc<App>> {
     const ALL: &str = "/v1/sandboxes/{sandbox}/execs";
     let under = |rest: &str| format!("{ALL}/{{exec}}{rest}");
     Router::new()
+        .route("/v1/execs/{exec}", get(execs::find))
         .route(ALL, get(execs::list).post(execs::create))
         .route(&under(""), get(execs::get))
         .route(&under("/wait"), get(execs::wait))

@@ -21,6 +21,7 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Reader;
+use super::egress::with_denials;
 use super::error::ApiError;
 use super::execs::ExecPath;
 use super::input::Params;
@@ -108,6 +109,16 @@ impl Source {
             Some(Err(error)) => OutputChunk::Error { error: error.into_detail() },
             Some(Ok(None)) => OutputChunk::Error { error: hung_up(&self.guest).into_detail() },
             Some(Ok(Some(frame))) => chunk(&self.guest, &frame),
+        };
+        let chunk = match chunk {
+            OutputChunk::Exit { exec } => {
+                let tenant = &self.guest.sandbox().tenant;
+                OutputChunk::Exit { exec: Box::new(with_denials(&self.app, tenant, *exec).await) }
+            }
+            chunk @ (OutputChunk::Output { .. }
+            | OutputChunk::Gap { .. }
+            | OutputChunk::Drained { .. }
+            | OutputChunk::Error { .. }) => chunk,
         };
         self.ended = match &chunk {
             OutputChunk::Output { .. } | OutputChunk::Gap { .. } => false,

@@ -67,6 +67,11 @@ refusals! {
         504 "The guest agent does not answer",
 }
 refusals! {
+    /// What connecting to a port may meet.
+    ByPort:
+        502 "Nothing listens on that port",
+}
+refusals! {
     /// What an `Idempotency-Key` may meet.
     Idempotent:
         409 "A name is taken, or a request with the same `Idempotency-Key` is under way",

@@ -44,7 +44,12 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.unbound()?;
     let began = Instant::now();
-    let mut options = convert::create_options(body.value, &app.config.defaults, app.engine.now_ms())?;
+    let mut options = convert::create_options(
+        body.value,
+        &app.config.defaults,
+        app.engine.default_network(),
+        app.engine.now_ms(),
+    )?;
     options.idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &body.bytes));
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let created = app.see_through(async move { Ok(engine.create(&tenant, options).await?) }).await?;

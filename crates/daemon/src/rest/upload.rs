@@ -17,7 +17,7 @@ use super::error::ApiError;
 use super::stream::GuestWriter;
 
 /// Longest silence of a client in the middle of a body.
-const SILENCE_MAX: Duration = Duration::from_secs(120);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// After the last byte the guest may still have gigabytes to sync.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(600);
@@ -96,7 +96,7 @@ pub(super) async fn send_bytes(
     Ok(())
 }
 
-async fn linger(mut body: Body) {
+pub(super) async fn linger(mut body: Body) {
     let drain = async {
         let mut drained = 0;
         while let Some(Ok(frame)) = body.frame().await {

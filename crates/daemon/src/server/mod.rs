@@ -32,10 +32,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service as _;
 
+use crate::gateway::PeerAddress;
 use activity::{Activity, Watched};
 pub(crate) use activity::{InFlight, Patience};
+pub(crate) use tls::Tls;
 pub use tls::TlsError;
-pub(crate) use tls::acceptor;
 
 /// Longest TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -86,9 +87,9 @@ impl Server {
                 slot = slots.clone().acquire_owned() => slot.expect("the semaphore is never closed"),
                 () = self.stop.cancelled() => return,
             };
-            let stream = tokio::select! {
+            let (stream, peer) = tokio::select! {
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _peer)) => stream,
+                    Ok(accepted) => accepted,
                     Err(error) => {
                         pause_after(&error).await;
                         continue;
@@ -105,6 +106,7 @@ impl Server {
                 router: self.router.clone(),
                 tls: self.tls.clone(),
                 patience: self.patience,
+                peer: PeerAddress(peer.ip().to_canonical()),
                 stop: self.stop.clone(),
             };
             let kill = self.kill.clone();
@@ -159,6 +161,7 @@ struct Connection {
     router: Router,
     tls: Option<TlsAcceptor>,
     patience: Patience,
+    peer: PeerAddress,
     stop: CancellationToken,
 }
 
@@ -176,10 +179,11 @@ impl Connection {
 
     async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S) {
         let activity = Arc::new(Activity::new(self.patience));
-        let (router, noted) = (self.router.clone(), activity.clone());
+        let (router, noted, peer) = (self.router.clone(), activity.clone(), self.peer);
         let service = tower::service_fn(move |mut request: Request<Incoming>| {
             let in_flight = noted.begin(request.version() == Version::HTTP_2);
             request.extensions_mut().insert(in_flight);
+            request.extensions_mut().insert(peer);
             router.clone().call(request)
         });
         let io = TokioIo::new(Watched::new(stream, activity.clone()));

@@ -1,9 +1,12 @@
-//! Certificate and key, from files to an acceptor.
+//! Certificate and key, from files to an acceptor; read again on SIGHUP, since certificates expire and daemons do not.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem};
 use tokio_rustls::TlsAcceptor;
@@ -22,7 +25,51 @@ pub enum TlsError {
     Unsuitable { source: rustls::Error },
 }
 
-pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
+/// What a handshake shows, which can be replaced while connections come and go.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    acceptor: TlsAcceptor,
+    shown: Arc<Shown>,
+}
+
+#[derive(Debug)]
+struct Shown(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+impl Tls {
+    pub(crate) fn open(files: &TlsFiles) -> Result<Self, TlsError> {
+        let shown = Arc::new(Shown(RwLock::new(Arc::new(read(files)?))));
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|source| TlsError::Unsuitable { source })?
+            .with_no_client_auth()
+            .with_cert_resolver(shown.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), shown })
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor.clone()
+    }
+
+    /// Shows what the files hold now to whoever connects from here on. Files that are of no use change nothing.
+    pub(crate) fn reload(&self, files: &TlsFiles) -> Result<(), TlsError> {
+        let read = Arc::new(read(files)?);
+        *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn read(files: &TlsFiles) -> Result<CertifiedKey, TlsError> {
     let path = || files.cert.clone();
     let cannot = |source| TlsError::Certificate { path: path(), source };
     let chain = CertificateDer::pem_file_iter(&files.cert).map_err(cannot)?;
@@ -32,11 +79,5 @@ pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     }
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|source| TlsError::Key { path: files.key.clone(), source })?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|source| TlsError::Unsuitable { source })?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    CertifiedKey::from_der(chain, key, &provider()).map_err(|source| TlsError::Unsuitable { source })
 }

@@ -1,5 +1,7 @@
 //! Execs and their output through the surface.
 
+use burrow_model::Scope;
+
 use super::world::World;
 
 #[tokio::test]
@@ -68,9 +70,30 @@ async fn an_exec_is_found_again_with_its_output() {
 }
 
 #[tokio::test]
+async fn an_exec_is_found_by_its_id_alone_by_whoever_may_see_its_sandbox() {
+    let world = World::new().await;
+    let web = world.sandbox("web").await;
+    let other = world.sandbox("other").await;
+    let echo = "{\"argv\": [\"echo\", \"x\"]}";
+    let exec = world.send_json("POST", "/v1/sandboxes/web/execs", echo).await.expect(201).json();
+    let path = format!("/v1/execs/{}", exec["id"].as_str().unwrap());
+    let found = world.send("GET", &path).await.expect(200).json();
+    assert_eq!((&found["id"], &found["sandbox_id"]), (&exec["id"], &exec["sandbox_id"]));
+    for unknown in ["exeaaaaaaaaaaaaaaaaaaaa", "web", &exec["id"].as_str().unwrap()[..9]] {
+        world.send("GET", &format!("/v1/execs/{unknown}")).await.refused(404, "not_found");
+    }
+    world.send("GET", "/v1/execs/A%20B").await.refused(400, "invalid_request");
+    // A key that is bound to another sandbox learns nothing of it, a key of its own sandbox does.
+    for (sandbox, status) in [(&web, 200), (&other, 404)] {
+        let key = world.new_key(Scope::Read, Some(sandbox)).await;
+        assert_eq!(world.send_as(&key, "GET", &path).await.status, status);
+    }
+}
+
+#[tokio::test]
 async fn a_program_that_cannot_be_run_is_told_as_such() {
     let world = World::new().await;
     world.sandbox("web").await;
     let nope = "{\"argv\": [\"nope\"]}";
-    world.send_json("POST", "/v1/sandboxes/web/execs", nope).await.refused(422, "unprocessable");
+    world.send_json("POST", "/v1/sandboxes/web/execs", nope).await.refused(422, "cannot_execute");
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{
     Attach, AttachNotice, ErrorCode, ExecInfo, ExecOutcome, ExecStart, ExecState, FileEntry, FileKind, Frame,
-    Hello, Identity, ReadFile, Reply, Request, RequestError, StdinMode, WatchEvent, WatchEventKind,
+    Hello, Identity, ListeningPort, PortProcess, ReadFile, Reply, Request, RequestError, StdinMode,
+    WatchEvent, WatchEventKind,
 };
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
@@ -82,6 +83,9 @@ impl Guest {
                 let event = WatchEvent { kind: WatchEventKind::Created, path: "/a".into(), from: None };
                 writer.send_control(&event).await.ok()
             }
+            Request::ListPorts => ok(&mut writer, vec![listening(3000)]).await,
+            // Only what the test's network serves can be connected to.
+            Request::Connect { .. } => refuse(&mut writer, ErrorCode::NotFound).await,
             Request::ListServices => ok(&mut writer, Vec::<()>::new()).await,
             Request::Remove { .. }
             | Request::SetServices { .. }
@@ -206,6 +210,15 @@ async fn ok<T: Serialize>(writer: &mut Writer, value: T) -> Option<()> {
 async fn refuse(writer: &mut Writer, code: ErrorCode) -> Option<()> {
     let error = RequestError { code, message: "could not do that here".to_owned() };
     writer.send_control(&Reply::<()>::Err(error)).await.ok()
+}
+
+fn listening(port: u16) -> ListeningPort {
+    ListeningPort {
+        port,
+        addresses: vec!["127.0.0.1".into()],
+        user: "root".into(),
+        process: Some(PortProcess { pid: 7, name: "node".into(), command: "node server.js".into() }),
+    }
 }
 
 fn entry(path: &str, bytes: &Bytes) -> FileEntry {

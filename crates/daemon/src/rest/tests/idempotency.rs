@@ -45,7 +45,7 @@ async fn a_create_that_failed_may_be_tried_again() {
     world.sandbox("web").await;
     let bad = "{\"argv\": [\"nope\"]}";
     for _ in 0..2 {
-        send(&world, "/v1/sandboxes/web/execs", "k1", bad).await.refused(422, "unprocessable");
+        send(&world, "/v1/sandboxes/web/execs", "k1", bad).await.refused(422, "cannot_execute");
     }
 }
 

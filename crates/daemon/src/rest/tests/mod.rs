@@ -1,11 +1,16 @@
 //! The whole surface on simulated drivers: what a client may send, and what it is answered.
 
 mod bad_input;
+mod egress;
 mod execs;
 mod files;
+mod gateway;
+mod gateway_wire;
 mod guest;
 mod idempotency;
+mod images;
 mod lifecycle;
+mod ports;
 mod scopes;
 mod wire;
 mod world;

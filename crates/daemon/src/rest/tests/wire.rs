@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use super::world::World;
 use crate::config::TlsFiles;
-use crate::server::{Patience, Server, acceptor};
+use crate::server::{Patience, Server, Tls};
 
 struct Served {
     world: World,
@@ -42,7 +42,7 @@ async fn serve_with(tls: bool, connections_max: usize, patience: Patience) -> Se
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
     let server = Server {
         listener,
-        tls: tls.then(|| acceptor(&files()).unwrap()),
+        tls: tls.then(|| Tls::open(&files()).unwrap().acceptor()),
         router: world.router.clone(),
         connections_max,
         patience,
@@ -117,11 +117,11 @@ async fn tls_is_spoken_when_configured() {
 #[test]
 fn files_that_are_no_certificate_are_refused_by_name() {
     let cert = TlsFiles { cert: files().key, key: files().key };
-    assert!(acceptor(&cert).err().unwrap().to_string().contains("there is no certificate in"));
+    assert!(Tls::open(&cert).err().unwrap().to_string().contains("there is no certificate in"));
     let key = TlsFiles { cert: files().cert, key: files().cert };
-    assert!(acceptor(&key).err().unwrap().to_string().contains("could not read the private key"));
+    assert!(Tls::open(&key).err().unwrap().to_string().contains("could not read the private key"));
     let absent = TlsFiles { cert: "/nowhere".into(), key: "/nowhere".into() };
-    assert!(acceptor(&absent).err().unwrap().to_string().contains("/nowhere"));
+    assert!(Tls::open(&absent).err().unwrap().to_string().contains("/nowhere"));
 }
 
 #[tokio::test]

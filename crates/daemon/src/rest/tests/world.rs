@@ -8,6 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use burrow_catalog::{Catalog, NewKey};
+use burrow_egress::sim::SimEgress;
 use burrow_engine::{BuildStage, Engine, ImageBuilder, ManualClock, Policy, Seams};
 use burrow_model::{Image, ImageConfig, ImageId, SandboxId, Scope};
 use burrow_network::sim::SimNetwork;
@@ -29,6 +30,7 @@ use crate::rest::{App, router};
 pub(super) struct World {
     pub(super) app: Arc<App>,
     pub(super) network: SimNetwork,
+    pub(super) egress: SimEgress,
     pub(super) clock: Arc<ManualClock>,
     pub(super) router: Router,
     /// An admin's.
@@ -84,6 +86,7 @@ impl World {
         let catalog = Catalog::in_memory().unwrap();
         let volumes = Arc::new(SimVolumes::default());
         let network = SimNetwork::new();
+        let egress = SimEgress::new();
         network.serve_by_default(guest::spawn().await);
         let image = image();
         volumes.stage_image(&image.id).await.unwrap();
@@ -94,19 +97,27 @@ impl World {
             catalog: catalog.clone(),
             volumes,
             network: Arc::new(network.clone()),
+            egress: Arc::new(egress.clone()),
             runtimes: vec![Arc::new(SimRuntime::default())],
             images: Arc::new(SimBuilder),
             clock: clock.clone(),
         };
         let policy = Policy {
+            images: burrow_engine::ImagePolicy {
+                scratch: std::env::temp_dir(),
+                archive_bytes_max: 1 << 30,
+                at_once: 2,
+            },
             sandboxes_max: config.bounds.sandboxes,
             pool_reserve_bytes: 0,
             limits_max: config.bounds.limits,
+            stock: config.stock(),
+            egress: crate::egress::settings(&config.egress, &[]),
         };
         let engine = Engine::start(seams, policy).await.unwrap();
         let app = App::new(engine, config, CancellationToken::new());
         let router = router(app.clone());
-        let mut world = Self { app, network, clock, router, key: String::new(), _state: state };
+        let mut world = Self { app, network, egress, clock, router, key: String::new(), _state: state };
         world.key = world.new_key(Scope::Admin, None).await;
         world
     }
@@ -175,8 +186,10 @@ pub(super) async fn read(response: Response) -> Answer {
 fn image() -> Image {
     Image {
         id: ImageId::generate(),
-        name: "debian".parse().unwrap(),
+        names: vec!["debian".parse().unwrap()],
         config: ImageConfig::default(),
+        origin: burrow_model::ImageOrigin::default(),
+        layer: None,
         size_bytes: 1,
         created_ms: 1,
     }

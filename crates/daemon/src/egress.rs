@@ -1,0 +1,113 @@
+//! The egress process as the daemon knows it: how it is started, and what the configuration lets sandboxes reach.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use burrow_egress::supervisor::{Options, Supervisor};
+use burrow_egress::{EgressError, Limits};
+use burrow_engine::EgressSettings;
+use burrow_model::{EgressRule, Name, NetworkPolicy};
+use burrow_network::Network;
+
+use crate::config::{Config, EgressConfig};
+
+/// The hidden role of the program; `egress` itself is a command for people.
+pub(crate) const ROLE: &str = "egress-process";
+
+/// The set that is there without being configured: the hosts that packages of the default image come from.
+const APT: &str = "apt";
+
+/// Finds the process of an earlier daemon, or starts one.
+pub(crate) async fn open(
+    config: &Config,
+    program: &Path,
+    network: Arc<dyn Network>,
+) -> Result<Arc<Supervisor>, EgressError> {
+    let EgressConfig { uid, connections, connections_per_second, .. } = config.egress;
+    Supervisor::open(Options {
+        program: vec![program.as_os_str().to_owned(), OsString::from(ROLE)],
+        run_dir: config.run_dir.join("egress"),
+        uid,
+        gid: uid,
+        network,
+        limits: Limits {
+            connections_max: connections,
+            connections_per_second,
+            dns_per_second: connections_per_second,
+            ..Limits::STANDARD
+        },
+    })
+    .await
+}
+
+/// Ends the process that serves from `run_dir`. No daemon may be using it.
+pub(crate) async fn end(run_dir: &Path) -> Result<(), EgressError> {
+    Supervisor::remove_all(&run_dir.join("egress")).await
+}
+
+/// What the configuration says, with the set of the package sources.
+pub(crate) fn settings(config: &EgressConfig, package_urls: &[String]) -> EgressSettings {
+    let mut sets: BTreeMap<Name, Vec<EgressRule>> = config.sets.clone();
+    let mut rules: Vec<EgressRule> = Vec::new();
+    for rule in package_urls.iter().filter_map(|url| rule_of(url)) {
+        if !rules.contains(&rule) {
+            rules.push(rule);
+        }
+    }
+    if !rules.is_empty() {
+        sets.entry(apt()).or_insert(rules);
+    }
+    EgressSettings {
+        default: NetworkPolicy { mode: config.mode, rules: config.rules.clone(), sets: Vec::new() },
+        sets,
+        allow_ranges: config.allow_ranges.clone(),
+    }
+}
+
+fn apt() -> Name {
+    APT.parse().expect("it is a name")
+}
+
+/// The rule that lets a URL through: its scheme, host and port. `None` for what is no host of the web.
+fn rule_of(url: &str) -> Option<EgressRule> {
+    let (scheme, rest) = url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    // Credentials in front of the host are not part of it.
+    let host = authority.rsplit('@').next()?;
+    format!("{scheme}://{host}").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> EgressConfig {
+        Config::parse(Path::new("burrow.toml"), text).unwrap().egress
+    }
+
+    #[test]
+    fn package_sources_become_a_set_of_their_own_unless_one_is_configured() {
+        let urls = [
+            "http://packages.example/debian",
+            "http://packages.example/debian-security",
+            "https://user:pw@secure.example:8443/x",
+            "cdrom:[Debian]/",
+            "file:/srv/debian",
+        ]
+        .map(str::to_owned);
+        let found = settings(&config(""), &urls);
+        let rules: Vec<String> = found.sets[&apt()].iter().map(ToString::to_string).collect();
+        assert_eq!(rules, ["http://packages.example", "https://secure.example:8443"]);
+        let own = settings(&config("[egress.sets]\napt = [\"mirror.example\"]\n"), &urls);
+        assert_eq!(own.sets[&apt()], ["mirror.example".parse().unwrap()]);
+        assert!(settings(&config(""), &[]).sets.is_empty());
+    }
+
+    #[test]
+    fn the_default_policy_is_the_configurations() {
+        let found = settings(&config("[egress]\ndefault = \"none\"\n"), &[]);
+        assert_eq!(found.default.mode, burrow_model::NetworkMode::None);
+    }
+}

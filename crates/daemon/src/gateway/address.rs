@@ -1,0 +1,219 @@
+//! Which port of which sandbox a request means, from its host or its path. Pure.
+
+use http::header::HOST;
+use http::{HeaderMap, Uri};
+
+/// Always there: browsers resolve every name below it to the own machine.
+const LOCAL_DOMAIN: &str = "localhost";
+
+/// What the path form begins with.
+const PATH_PREFIX: &str = "/p/";
+
+/// A port, as the caller wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    /// An id, or a name; well formed, and nothing more is known of it.
+    pub(super) sandbox: String,
+    pub(super) port: u16,
+    pub(super) form: Form,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `<port>-<sandbox>.<domain>`: an origin of its own.
+    Host,
+    /// `/p/<sandbox>/<port>/…` on the API's own origin.
+    Path { prefix: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Addressed {
+    Port(Target),
+    /// Shaped like a port's address, and none.
+    Malformed(&'static str),
+    /// Nothing of ours.
+    Api,
+}
+
+/// The host a request is for: what stands in its target, else in its `Host`.
+pub(super) fn authority<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    match uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => headers.get(HOST).and_then(|host| host.to_str().ok()),
+    }
+}
+
+/// The host form wins over any path: there every path is the sandbox's own.
+pub(super) fn addressed(authority: Option<&str>, path: &str, domain: Option<&str>) -> Addressed {
+    match authority.map(|authority| of_host(authority, domain)) {
+        None | Some(Addressed::Api) => of_path(path),
+        Some(found @ (Addressed::Port(_) | Addressed::Malformed(_))) => found,
+    }
+}
+
+fn of_host(authority: &str, domain: Option<&str>) -> Addressed {
+    let Some(host) = without_port(authority) else { return Addressed::Api };
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let below = |domain: &str| host.strip_suffix(domain).and_then(|rest| rest.strip_suffix('.'));
+    let Some(label) = below(LOCAL_DOMAIN).or_else(|| domain.and_then(below)) else { return Addressed::Api };
+    // Names begin with a letter and ids do too, so the first hyphen parts the port from the rest.
+    let Some((digits, sandbox)) = label.split_once('-') else { return Addressed::Api };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Addressed::Api;
+    }
+    target(sandbox, digits, Form::Host)
+}
+
+fn of_path(path: &str) -> Addressed {
+    let Some(rest) = path.strip_prefix(PATH_PREFIX) else { return Addressed::Api };
+    let mut parts = rest.splitn(3, '/');
+    let (sandbox, port) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let prefix = format!("{PATH_PREFIX}{sandbox}/{port}");
+    target(sandbox, port, Form::Path { prefix })
+}
+
+fn target(sandbox: &str, digits: &str, form: Form) -> Addressed {
+    let Some(port) = parse_port(digits) else {
+        return Addressed::Malformed("a port is a number from 1 to 65535");
+    };
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let begins = sandbox.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
+    if !begins || sandbox.len() > 63 || !sandbox.bytes().all(good) {
+        return Addressed::Malformed(
+            "a sandbox is named by its id, or by 1 to 63 lower-case letters, digits and hyphens",
+        );
+    }
+    Addressed::Port(Target { sandbox: sandbox.to_owned(), port, form })
+}
+
+/// One way to write each port: no sign, no zero in front.
+fn parse_port(digits: &str) -> Option<u16> {
+    let plain = digits.bytes().all(|b| b.is_ascii_digit()) && !digits.starts_with('0');
+    digits.parse().ok().filter(|_| plain)
+}
+
+/// The host of `host` or `host:port`; `None` for addresses in brackets, which are never a sandbox's.
+fn without_port(authority: &str) -> Option<&str> {
+    if authority.starts_with('[') {
+        return None;
+    }
+    match authority.split_once(':') {
+        None => Some(authority),
+        Some((host, port)) => port.bytes().all(|b| b.is_ascii_digit()).then_some(host),
+    }
+}
+
+/// Whether whoever wrote this host sits on the daemon's own machine.
+pub(super) fn is_local(authority: &str) -> bool {
+    let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split(']').next());
+    let host = bracketed.or_else(|| without_port(authority)).unwrap_or_default();
+    host.eq_ignore_ascii_case(LOCAL_DOMAIN)
+        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn host(authority: &str, expected: Option<(u16, &str)>) {
+        let found = addressed(Some(authority), "/v1/sandboxes", Some("boxes.example.com"));
+        let expected = expected.map_or(Addressed::Api, |(port, sandbox)| {
+            Addressed::Port(Target { sandbox: sandbox.to_owned(), port, form: Form::Host })
+        });
+        assert_eq!(found, expected, "{authority}");
+    }
+
+    #[test]
+    fn a_host_names_a_port_and_a_sandbox() {
+        host("8080-my-3-box.localhost:7700", Some((8080, "my-3-box")));
+        host("1-a.localhost", Some((1, "a")));
+        host("65535-sbxaaaaaaaaaaaaaaaaaaaa.localhost:80", Some((65535, "sbxaaaaaaaaaaaaaaaaaaaa")));
+        host("3000-Web.LocalHost:7700", Some((3000, "web")));
+        host("3000-web.localhost.:7700", Some((3000, "web")));
+        host("3000-web.boxes.example.com", Some((3000, "web")));
+        host("3000-web.BOXES.example.com.:443", Some((3000, "web")));
+    }
+
+    #[test]
+    fn other_hosts_are_the_apis_own() {
+        for authority in [
+            "localhost:7700",
+            "127.0.0.1:7700",
+            "[::1]:7700",
+            "[::1]",
+            "burrow.example.com",
+            "web.localhost",
+            "web-8080.localhost",
+            "8080.localhost",
+            "-web.localhost",
+            "8080-web.evillocalhost",
+            "8080-web.notboxes.example.com",
+            "8080-web.example.com",
+            "8080-web.x.boxes.example.com.evil",
+            "me@8080-web.localhost",
+            "8080-web.localhost:7700:7700",
+            "8080-web.localhost:x",
+            "",
+            ".",
+            ".localhost",
+        ] {
+            host(authority, None);
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_shaped_like_a_port_but_none_is_refused_and_not_the_apis() {
+        for authority in [
+            "0-web.localhost",
+            "65536-web.localhost",
+            "08080-web.localhost",
+            "99999999999999999999-web.localhost",
+            "80-.localhost",
+            "80--web.localhost",
+            "80-9web.localhost",
+            "80-we_b.localhost",
+            "80-web.sub.localhost",
+        ] {
+            let found = addressed(Some(authority), "/", None);
+            assert!(matches!(found, Addressed::Malformed(_)), "{authority}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_names_them_too_and_the_host_wins() {
+        let path = |path: &str| addressed(Some("127.0.0.1:7700"), path, None);
+        let expected = |sandbox: &str, port| {
+            let form = Form::Path { prefix: format!("/p/{sandbox}/{port}") };
+            Addressed::Port(Target { sandbox: sandbox.to_owned(), port, form })
+        };
+        assert_eq!(path("/p/web/8080/a/b"), expected("web", 8080));
+        assert_eq!(path("/p/web/8080/"), expected("web", 8080));
+        assert_eq!(path("/p/web/8080"), expected("web", 8080));
+        assert_eq!(path("/p/web/80//evil"), expected("web", 80));
+        for other in ["/", "/p", "/px/web/80", "/v1/p/web/80"] {
+            assert_eq!(path(other), Addressed::Api, "{other}");
+        }
+        for bad in
+            ["/p/", "/p/web", "/p/web/", "/p/web/x", "/p/we%62/80", "/p/../80", "/p/Web/80", "/p/web/080"]
+        {
+            assert!(matches!(path(bad), Addressed::Malformed(_)), "{bad}");
+        }
+        let both = addressed(Some("80-one.localhost"), "/p/two/90/", None);
+        assert!(matches!(both, Addressed::Port(Target { port: 80, form: Form::Host, .. })), "{both:?}");
+    }
+
+    #[test]
+    fn the_own_machine_is_told_from_others() {
+        for (authority, local) in [
+            ("127.0.0.1:7700", true),
+            ("localhost", true),
+            ("[::1]:7700", true),
+            ("10.0.0.1:7700", false),
+            ("burrow.example.com", false),
+            ("127.0.0.1.example.com", false),
+        ] {
+            assert_eq!(is_local(authority), local, "{authority}");
+        }
+    }
+}

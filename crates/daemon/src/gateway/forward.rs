@@ -1,0 +1,365 @@
+//! One request on its way into a sandbox, and its answer on the way back. Bodies pass through as they come.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::response::Response;
+use burrow_api::ErrorCode;
+use burrow_engine::EngineError;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, UPGRADE};
+use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use super::PeerAddress;
+use super::access::{Admitted, By};
+use super::address::{self, Form, Target};
+use super::headers::{self, Origin};
+use super::slots::{Held, Slot};
+use super::upstream::{Place, UpstreamError};
+use crate::rest::App;
+use crate::rest::error::ApiError;
+use crate::server::InFlight;
+
+/// A sandbox that was just paused when we looked is looked at again after this time without an answer.
+const SECOND_LOOK: Duration = Duration::from_millis(250);
+
+/// Both sides have agreed to leave HTTP; neither has reason to take longer.
+const UPGRADE_WAIT: Duration = Duration::from_secs(10);
+
+/// Per direction of a connection that has left HTTP.
+const COPY_BYTES: usize = 16 << 10;
+
+/// Listening ports that a refusal names.
+const NAMED_MAX: usize = 10;
+
+pub(super) async fn forward(
+    app: &Arc<App>,
+    target: &Target,
+    admitted: &Admitted,
+    mut request: Request<Body>,
+    slot: Slot,
+) -> Result<Response, ApiError> {
+    let in_flight = request.extensions_mut().remove::<InFlight>();
+    let outgoing = Outgoing::prepare(app, target, request)?;
+    let Outgoing { request, progress, protocol, client } = outgoing;
+    let sent = send(app, target, admitted, request, protocol, &progress).await;
+    let mut response = match sent {
+        Ok(response) => response,
+        Err(error) => return Err(explain(app, target, admitted, error).await),
+    };
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return switch(app, target, response, client, slot);
+    }
+    headers::outward(response.headers_mut(), &target.form, None);
+    // What the client speaks is the client's and ours to settle.
+    *response.version_mut() = Version::default();
+    Ok(response.map(|body| Held { body, _slot: slot, _in_flight: in_flight }.into_body()))
+}
+
+/// What the server inside is spoken to in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    /// gRPC: trailers, and streams both ways at once.
+    Http2,
+}
+
+struct Outgoing {
+    request: Request<Body>,
+    progress: Arc<Progress>,
+    protocol: Protocol,
+    /// The client's side of an upgrade, if it asked for one.
+    client: Option<OnUpgrade>,
+}
+
+impl Outgoing {
+    fn prepare(app: &App, target: &Target, mut request: Request<Body>) -> Result<Self, ApiError> {
+        let wants_upgrade =
+            request.version() == Version::HTTP_11 && headers::upgrade(request.headers()).is_some();
+        let client = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
+        let (mut parts, body) = request.into_parts();
+        let grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
+        let protocol =
+            match parts.version == Version::HTTP_2 && parts.headers.get(CONTENT_TYPE).is_some_and(grpc) {
+                true => Protocol::Http2,
+                false => Protocol::Http1,
+            };
+        let host = address::authority(&parts.uri, &parts.headers).unwrap_or_default().to_owned();
+        let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
+        let origin = Origin { peer, host: &host, https: app.config.gateway.https };
+        headers::inward(&mut parts.headers, &origin, &target.form);
+        parts.uri = inside(&parts.uri, &target.form, protocol, &host)?;
+        if protocol == Protocol::Http2 {
+            parts.headers.remove(http::header::HOST);
+        }
+        parts.extensions = http::Extensions::new();
+        let progress = Arc::new(Progress::new());
+        // A body that is over needs no watching, and says so to whoever sends it.
+        let body = match body.is_end_stream() {
+            true => Body::empty(),
+            false => Body::new(Sent { body, progress: progress.clone() }),
+        };
+        Ok(Self { request: Request::from_parts(parts, body), progress, protocol, client })
+    }
+}
+
+/// The address as the server inside sees it.
+fn inside(uri: &Uri, form: &Form, protocol: Protocol, host: &str) -> Result<Uri, ApiError> {
+    let path = match form {
+        Form::Host => uri.path(),
+        Form::Path { prefix } => uri.path().strip_prefix(prefix.as_str()).unwrap_or_default(),
+    };
+    // `OPTIONS *` asks about the server itself, which is nothing the pool can say.
+    let path = if path.starts_with('/') { path } else { "/" };
+    let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    let text = match protocol {
+        Protocol::Http1 => format!("{path}{query}"),
+        Protocol::Http2 => format!("http://{host}{path}{query}"),
+    };
+    // A path that begins with two slashes would be read as a host.
+    let bad = |_| ApiError::invalid("the address of the request cannot be passed on");
+    match protocol {
+        Protocol::Http1 => {
+            let place = text.parse::<http::uri::PathAndQuery>().map_err(bad)?;
+            Ok(Uri::from(place))
+        }
+        Protocol::Http2 => text.parse().map_err(bad),
+    }
+}
+
+enum SendError {
+    Wake(EngineError),
+    Upstream(UpstreamError),
+    TimedOut(Duration),
+}
+
+async fn send(
+    app: &App,
+    target: &Target,
+    admitted: &Admitted,
+    request: Request<Body>,
+    protocol: Protocol,
+    progress: &Progress,
+) -> Result<http::Response<Incoming>, SendError> {
+    let (tenant, sandbox) = (&admitted.tenant, &admitted.sandbox);
+    let generation = match app.engine.running(tenant, sandbox) {
+        Some(generation) => generation,
+        None => app.engine.wake(tenant, sandbox).await.map_err(SendError::Wake)?.sandbox().generation,
+    };
+    let place = Place { tenant: tenant.clone(), sandbox: sandbox.clone(), port: target.port, generation };
+    let upstreams = &app.gateway.upstreams;
+    // A server may close a kept connection the moment it is used again. What changes nothing can be asked once more.
+    let again = repeatable(&request);
+    let first = async {
+        match protocol {
+            Protocol::Http1 => upstreams.send_http1(&place, request).await,
+            Protocol::Http2 => upstreams.send_http2(&place, request).await,
+        }
+    };
+    let answer = async {
+        match (first.await, again) {
+            (Err(UpstreamError::Broken(_)), Some(again)) if protocol == Protocol::Http1 => {
+                upstreams.send_http1(&place, again).await
+            }
+            (answer, _) => answer,
+        }
+    };
+    let mut answer = std::pin::pin!(answer);
+    if let Ok(answer) = tokio::time::timeout(SECOND_LOOK, answer.as_mut()).await {
+        return answer.map_err(SendError::Upstream);
+    }
+    if app.engine.running(tenant, sandbox) != Some(generation) {
+        // It was paused between our look and our request, and would never answer.
+        let _ = app.engine.wake(tenant, sandbox).await;
+    }
+    let patience = app.config.gateway.answer;
+    loop {
+        let idle = progress.idle();
+        if idle >= patience {
+            return Err(SendError::TimedOut(patience));
+        }
+        if let Ok(answer) = tokio::time::timeout(patience - idle, answer.as_mut()).await {
+            return answer.map_err(SendError::Upstream);
+        }
+    }
+}
+
+/// A copy of a request without a body that changes nothing.
+fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
+    let harmless = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if !harmless || !request.body().is_end_stream() || request.headers().contains_key(UPGRADE) {
+        return None;
+    }
+    let mut copy = Request::new(Body::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+/// Why there is no answer from inside, and what to do about it.
+async fn explain(app: &App, target: &Target, admitted: &Admitted, error: SendError) -> ApiError {
+    let port = target.port;
+    match error {
+        SendError::Upstream(UpstreamError::Connect(error)) => {
+            let closed = matches!(*error, EngineError::PortClosed { .. });
+            let error = ApiError::from(*error);
+            // What else listens is for those who may list it.
+            if closed && admitted.by == By::Key { error.hint(listening(app, admitted).await) } else { error }
+        }
+        SendError::Wake(error) => error.into(),
+        SendError::Upstream(UpstreamError::Broken(source)) => {
+            tracing::debug!(sandbox = %admitted.sandbox, port, error = source.as_ref(), "no answer from inside");
+            let message =
+                format!("what listens on port {port} of sandbox `{}` gave no HTTP answer", admitted.sandbox);
+            ApiError::new(ErrorCode::BadGateway, message)
+                .hint("it hung up, or speaks another protocol; `burrow port-forward` carries any")
+        }
+        SendError::TimedOut(patience) => {
+            let message = format!(
+                "port {port} of sandbox `{}` did not begin to answer within {} s",
+                admitted.sandbox,
+                patience.as_secs()
+            );
+            ApiError::new(ErrorCode::GatewayTimeout, message)
+                .hint("`gateway.answer_seconds` in the configuration sets the bound")
+        }
+    }
+}
+
+async fn listening(app: &App, admitted: &Admitted) -> String {
+    let ports = app.engine.ports(&admitted.tenant, &admitted.sandbox).await;
+    let ports = ports.map(|ports| ports.listening).unwrap_or_default();
+    if ports.is_empty() {
+        return "nothing listens in this sandbox at all; start a server in it first".to_owned();
+    }
+    let shown = ports.iter().take(NAMED_MAX).map(|port| match &port.process {
+        Some(process) => format!("{} (`{}`)", port.port, process.name),
+        None => port.port.to_string(),
+    });
+    format!("what listens in it: {}", shown.collect::<Vec<_>>().join(", "))
+}
+
+/// Both sides leave HTTP: from here on bytes pass as they are.
+fn switch(
+    app: &Arc<App>,
+    target: &Target,
+    mut response: http::Response<Incoming>,
+    client: Option<OnUpgrade>,
+    slot: Slot,
+) -> Result<Response, ApiError> {
+    let Some(client) = client else {
+        let message = format!("port {} changed the protocol without being asked to", target.port);
+        return Err(ApiError::new(ErrorCode::BadGateway, message));
+    };
+    let server = hyper::upgrade::on(&mut response);
+    let protocol = response.headers().get(UPGRADE).cloned();
+    headers::outward(response.headers_mut(), &target.form, protocol);
+    let (tasks, draining) = (app.tasks.clone(), app.draining.clone());
+    tasks.spawn(async move {
+        let _slot = slot;
+        let both = async { tokio::try_join!(client, server) };
+        let (client, server) = match tokio::time::timeout(UPGRADE_WAIT, both).await {
+            Ok(Ok(both)) => both,
+            Ok(Err(error)) => return tracing::debug!(%error, "a connection did not leave HTTP"),
+            Err(_) => return tracing::debug!("a connection took too long to leave HTTP"),
+        };
+        let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+        let copying =
+            tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, COPY_BYTES, COPY_BYTES);
+        // A peer that is gone ends it, and so does the daemon's own end.
+        let _ = draining.run_until_cancelled(copying).await;
+    });
+    Ok(response.map(|_| Body::empty()))
+}
+
+/// When the client's body last moved: a long upload is no server that does not answer.
+#[derive(Debug)]
+struct Progress {
+    began: Instant,
+    moved_ms: AtomicU64,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { began: Instant::now(), moved_ms: AtomicU64::new(0) }
+    }
+
+    fn note(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moved_ms.store(now, Ordering::Relaxed);
+    }
+
+    fn idle(&self) -> Duration {
+        let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(moved)
+    }
+}
+
+/// A request's body that notes its progress.
+struct Sent {
+    body: Body,
+    progress: Arc<Progress>,
+}
+
+impl hyper::body::Body for Sent {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        ctx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(ctx));
+        self.progress.note();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(uri: &str, form: &Form, protocol: Protocol, expected: &str) {
+        let uri: Uri = uri.parse().unwrap();
+        assert_eq!(inside(&uri, form, protocol, "80-x.localhost").unwrap().to_string(), expected);
+    }
+
+    #[test]
+    fn the_server_inside_sees_its_own_paths() {
+        let path = Form::Path { prefix: "/p/x/80".to_owned() };
+        check("/a/b?c=%20", &Form::Host, Protocol::Http1, "/a/b?c=%20");
+        check("http://80-x.localhost/a", &Form::Host, Protocol::Http1, "/a");
+        check("//a//b", &Form::Host, Protocol::Http1, "//a//b");
+        check("/p/x/80/a?b", &path, Protocol::Http1, "/a?b");
+        check("/p/x/80?b", &path, Protocol::Http1, "/?b");
+        check("/p/x/80//evil/a", &path, Protocol::Http1, "//evil/a");
+        check("*", &Form::Host, Protocol::Http1, "/");
+        check("/svc/Method", &Form::Host, Protocol::Http2, "http://80-x.localhost/svc/Method");
+    }
+
+    #[test]
+    fn only_what_changes_nothing_is_asked_twice() {
+        let request = |method: &str, body: &'static str| {
+            repeatable(&Request::builder().method(method).uri("/").body(Body::from(body)).unwrap()).is_some()
+        };
+        assert!(request("GET", "") && request("HEAD", "") && request("OPTIONS", ""));
+        assert!(!request("POST", "") && !request("DELETE", "") && !request("GET", "x"));
+    }
+}

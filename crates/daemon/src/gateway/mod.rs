@@ -1,0 +1,154 @@
+//! HTTP into sandboxes: `http://<port>-<sandbox>.localhost:7700/` and `/p/<sandbox>/<port>/`.
+//!
+//! ```text
+//!   request ─► address (host or path form?) ── neither ─► the REST router
+//!                 │
+//!                 ▼
+//!              access (key, signed link, cookie, or public) ─► slots ─► forward ─► upstream: HTTP/1.1 or h2c
+//!                                                                          └── 101 ─► bytes both ways
+//! ```
+//!
+//! Stands in front of every route: a sandbox's port may serve any path, `/v1` included. Credentials that are ours are
+//! taken out of a request before it goes on, whatever they were worth. Bodies are streamed; nothing here holds one.
+//!
+//! The host form gives every port an origin of its own. The path form shares the API's, so what comes from a sandbox
+//! there is kept from acting as that origin: see [`headers`].
+
+mod access;
+mod address;
+mod forward;
+mod headers;
+mod link;
+mod page;
+mod slots;
+mod token;
+mod upstream;
+
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use burrow_api::ErrorCode;
+use burrow_engine::Engine;
+use burrow_model::SandboxId;
+use futures_util::FutureExt as _;
+use http::Method;
+use tokio::sync::OnceCell;
+
+use crate::config::GatewayConfig;
+use crate::rest::App;
+use crate::rest::error::ApiError;
+use access::Credentials;
+use address::{Addressed, Target};
+pub(crate) use link::Links;
+use page::Audience;
+pub(crate) use slots::Slot;
+use slots::Slots;
+pub(crate) use token::{Claim, Signer};
+use upstream::Upstreams;
+
+/// Of a request's head. Beyond it no server behind us would take it.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// The address a connection came from; put into every request by the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerAddress(pub(crate) IpAddr);
+
+/// What requests into sandboxes share.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    slots: Slots,
+    upstreams: Upstreams,
+    signer: OnceCell<Signer>,
+}
+
+impl Gateway {
+    pub(crate) fn new(engine: &Engine, config: &GatewayConfig) -> Self {
+        Self {
+            slots: Slots::new(config.requests, config.requests_per_sandbox),
+            upstreams: Upstreams::new(engine.clone()),
+            signer: OnceCell::new(),
+        }
+    }
+
+    /// A place among the connections into a sandbox, for those that are not HTTP.
+    pub(crate) fn slot(&self, sandbox: &SandboxId) -> Result<Slot, ApiError> {
+        self.slots.take(sandbox)
+    }
+
+    /// What signs and reads links.
+    pub(crate) async fn signer(&self, app: &App) -> Result<&Signer, ApiError> {
+        self.signer
+            .get_or_try_init(|| async { Ok(Signer::new(&app.engine.catalog().port_link_secret().await?)) })
+            .await
+    }
+}
+
+/// Takes requests that are meant for a sandbox's port; all others go on to the routes.
+pub(crate) async fn divert(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let addressed = {
+        let authority = address::authority(request.uri(), request.headers());
+        address::addressed(authority, request.uri().path(), app.config.gateway.domain())
+    };
+    let target = match addressed {
+        Addressed::Api => return next.run(request).await,
+        Addressed::Malformed(reason) => {
+            let error = ApiError::invalid(reason).hint(ADDRESS_HINT);
+            return page::refuse(error, Audience::of(&request));
+        }
+        Addressed::Port(target) => target,
+    };
+    let (began, audience, method) = (Instant::now(), Audience::of(&request), request.method().clone());
+    // Boxed: requests that are not for a port, which pass here too, should not carry its weight.
+    let answered = AssertUnwindSafe(Box::pin(serve(&app, &target, request))).catch_unwind().await;
+    let response = match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => page::refuse(error, audience),
+        // The panic itself is in the log already, by the hook that `telemetry` installs.
+        Err(_) => {
+            let error = ApiError::new(ErrorCode::Internal, "the daemon failed at this request");
+            page::refuse(error, audience)
+        }
+    };
+    let (status, took) = (response.status().as_u16(), began.elapsed());
+    app.metrics.answered(&method, "gateway", status, took);
+    tracing::debug!(%method, status, sandbox = target.sandbox, port = target.port, "passed into a sandbox");
+    response
+}
+
+const ADDRESS_HINT: &str = "ports are reached as `http://<port>-<sandbox>.localhost:7700/` or as \
+                            `/p/<sandbox>/<port>/`; `burrow port ls` prints the addresses";
+
+async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Response, ApiError> {
+    check(&request)?;
+    let (mut parts, body) = request.into_parts();
+    let credentials = Credentials::take(&mut parts, &target.form);
+    let admitted = access::admit(app, target, &credentials, &parts).await?;
+    if let Some(redirect) = access::remember(app, target, &admitted, &credentials, &parts) {
+        return Ok(redirect);
+    }
+    let slot = app.gateway.slots.take(&admitted.sandbox)?;
+    let request = Request::from_parts(parts, body);
+    forward::forward(app, target, &admitted, request, slot).await
+}
+
+/// Refuses what could mean one thing to us and another to the server behind us.
+fn check(request: &Request) -> Result<(), ApiError> {
+    if request.method() == Method::CONNECT {
+        return Err(ApiError::new(ErrorCode::MethodNotAllowed, "a port does not take CONNECT")
+            .hint("`burrow port-forward` carries raw TCP"));
+    }
+    if request.headers().get_all(http::header::HOST).iter().count() > 1 {
+        return Err(ApiError::invalid("the request names more than one host"));
+    }
+    let sizes = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    if sizes.sum::<usize>() + request.uri().path().len() > HEAD_BYTES_MAX {
+        let message = format!("the head of the request is larger than {HEAD_BYTES_MAX} bytes");
+        return Err(ApiError::new(ErrorCode::TooLarge, message));
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Signed links: who may open which port until when, in a text that only this daemon can make.
+//!
+//! ```text
+//!   sbx….8080.1767225600000.key….<HMAC-SHA256 of all before it, base64url>
+//! ```
+//!
+//! Nothing in it is secret but the signature. It is bound to the key that asked for it, and dies with that key.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use burrow_model::{KeyId, SandboxId};
+use ring::hmac;
+
+/// So that a signature for another purpose, should there ever be one, is none here.
+const PURPOSE: &[u8] = b"burrow port link v1\n";
+
+/// Longer than any link's text.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// What a link says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) sandbox: SandboxId,
+    pub(crate) port: u16,
+    pub(crate) expires_ms: u64,
+    /// Who asked for it.
+    pub(crate) key: KeyId,
+}
+
+pub(crate) struct Signer(hmac::Key);
+
+impl Signer {
+    pub(crate) fn new(secret: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    pub(crate) fn sign(&self, claim: &Claim) -> String {
+        let Claim { sandbox, port, expires_ms, key } = claim;
+        let words = format!("{sandbox}.{port}.{expires_ms}.{key}");
+        let signature = hmac::sign(&self.0, &signed(&words));
+        format!("{words}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    /// What a text that we signed says; whether it still counts is the caller's to judge.
+    pub(crate) fn read(&self, text: &str) -> Option<Claim> {
+        if text.len() > TEXT_BYTES_MAX {
+            return None;
+        }
+        let (words, signature) = text.rsplit_once('.')?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        // Compares in a time that tells nothing.
+        hmac::verify(&self.0, &signed(words), &signature).ok()?;
+        let mut words = words.split('.');
+        let claim = Claim {
+            sandbox: words.next()?.parse().ok()?,
+            port: words.next()?.parse().ok()?,
+            expires_ms: words.next()?.parse().ok()?,
+            key: words.next()?.parse().ok()?,
+        };
+        words.next().is_none().then_some(claim)
+    }
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signer(***)")
+    }
+}
+
+fn signed(words: &str) -> Vec<u8> {
+    [PURPOSE, words.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim() -> Claim {
+        Claim { sandbox: SandboxId::generate(), port: 8080, expires_ms: 17, key: KeyId::generate() }
+    }
+
+    #[test]
+    fn a_link_says_what_was_signed_and_fits_an_address() {
+        let (signer, claim) = (Signer::new(&[7; 32]), claim());
+        let text = signer.sign(&claim);
+        assert_eq!(signer.read(&text), Some(claim));
+        assert!(text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)), "{text}");
+        assert!(text.len() <= TEXT_BYTES_MAX);
+    }
+
+    #[test]
+    fn no_other_text_is_a_link() {
+        let (signer, claim) = (Signer::new(&[7; 32]), claim());
+        let text = signer.sign(&claim);
+        assert_eq!(Signer::new(&[8; 32]).read(&text), None, "another daemon's");
+        let longer = Claim { expires_ms: 171, ..claim.clone() };
+        let swapped = text.replacen(".17.", ".171.", 1);
+        assert_ne!(swapped, signer.sign(&longer));
+        for bad in [
+            swapped,
+            text.replacen(".8080.", ".8081.", 1),
+            text[..text.len() - 1].to_owned(),
+            format!("{text}A"),
+            format!("{text}="),
+            text.replace('.', ""),
+            String::new(),
+            ".".repeat(300),
+        ] {
+            assert_eq!(signer.read(&bad), None, "{bad}");
+        }
+        // Every single changed character is noticed.
+        for index in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[index] = if bytes[index] == b'a' { b'b' } else { b'a' };
+            assert_eq!(signer.read(std::str::from_utf8(&bytes).unwrap()), None, "{index}");
+        }
+    }
+}

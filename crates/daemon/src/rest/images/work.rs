@@ -1,0 +1,97 @@
+//! Work on an image that outlives its request, and the lines that tell of it.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use burrow_api::BuildProgress;
+use burrow_engine::{Engine, EngineError, Tell};
+use burrow_model::Image;
+use futures_util::{StreamExt as _, stream};
+use tokio::task::JoinHandle;
+
+use super::super::App;
+use super::super::error::ApiError;
+use super::super::stream::{lines, shutting_down};
+use super::told::Told;
+use crate::convert;
+
+/// An image being made.
+pub(super) struct Work {
+    app: Arc<App>,
+    told: Arc<Told>,
+    task: JoinHandle<Result<Vec<Image>, EngineError>>,
+    /// What the last line says, once the work has ended.
+    end: Option<Result<BuildProgress, ApiError>>,
+    ended: bool,
+}
+
+impl Work {
+    /// Not the request's own work: whoever hangs up does not stop it. A daemon that ends does.
+    pub(super) fn spawn<F>(app: &Arc<App>, work: impl FnOnce(Engine, Tell) -> F) -> Self
+    where
+        F: Future<Output = Result<Vec<Image>, EngineError>> + Send + 'static,
+    {
+        let (told, tell) = Told::new();
+        let work = work(app.engine.clone(), tell);
+        let (engine, draining) = (app.engine.clone(), app.draining.clone());
+        let task = app.tasks.spawn(async move {
+            tokio::select! {
+                done = work => done,
+                // Dropped midway it leaves what a crash would, which the next start removes.
+                () = draining.cancelled() => {
+                    engine.stop_image_work();
+                    Err(EngineError::ShuttingDown)
+                }
+            }
+        });
+        Self { app: app.clone(), told, task, end: None, ended: false }
+    }
+
+    /// Answers line by line. What is refused at once is an error with a status, not a stream.
+    pub(super) async fn answer(mut self) -> Result<Response, ApiError> {
+        let first = self.next().await?;
+        let rest = stream::unfold(self, |mut work| async move {
+            if work.ended {
+                return None;
+            }
+            let progress =
+                work.next().await.unwrap_or_else(|error| BuildProgress::Error { error: error.into_detail() });
+            Some((progress, work))
+        });
+        Ok(lines(stream::iter([first]).chain(rest)))
+    }
+
+    async fn next(&mut self) -> Result<BuildProgress, ApiError> {
+        loop {
+            if let Some(progress) = self.told.next() {
+                return Ok(progress);
+            }
+            if let Some(end) = self.end.take() {
+                self.ended = true;
+                return end;
+            }
+            tokio::select! {
+                biased;
+                done = &mut self.task => {
+                    let done = done.map_err(|error| ApiError::internal("could not finish the image", error));
+                    self.end = Some(done.and_then(|done| Ok(finished(done?))));
+                }
+                () = self.told.changed() => {}
+                () = self.app.draining.cancelled() => {
+                    self.end = Some(Ok(BuildProgress::Error { error: shutting_down() }));
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn finished(images: Vec<Image>) -> BuildProgress {
+    let mut images = images.into_iter().map(convert::image);
+    match images.next() {
+        Some(first) => BuildProgress::Done { image: Box::new(first), more: images.collect() },
+        None => BuildProgress::Error {
+            error: ApiError::new(burrow_api::ErrorCode::Unprocessable, "the archive holds no image")
+                .into_detail(),
+        },
+    }
+}

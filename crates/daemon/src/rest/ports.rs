@@ -1,0 +1,303 @@
+//! Ports: what listens in a sandbox, who may open it, links to it, and raw TCP to it over a WebSocket.
+//!
+//! HTTP to a port does not come through here: see the `gateway`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::response::Response;
+use burrow_api::{CreatePortUrl, ErrorCode, Page, Port, PortMessage, PortUrl, defaults};
+use burrow_engine::{PortList, PortStream};
+use burrow_guest::protocol::ListeningPort;
+use bytes::BytesMut;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use http::{HeaderMap, StatusCode, Uri};
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::sync::Notify;
+use utoipa::IntoParams;
+
+use super::auth::{Executor, Reader};
+use super::error::ApiError;
+use super::input::{JsonBody, NoParams, Params};
+use super::refusals::{ByGuest, ByPort, Common, Named, WithBody};
+use super::sandboxes::SandboxPath;
+use super::stream::shutting_down;
+use super::{App, PageParams, Segments, page};
+use crate::gateway::{Claim, Links, Slot};
+
+/// Largest message a client may send; larger ones end the connection with 1009.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Of what the port says, per message.
+const READ_BYTES: usize = 64 << 10;
+
+/// A client that has the last message gets this long to take it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{sandbox}/ports", tag = "ports", params(SandboxPath, PageParams),
+    responses((status = 200, description = "What listens and what is published, by port", body = Page<Port>),
+        Common, ByGuest),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    Segments(path): Segments<SandboxPath>,
+    Params(params): Params<PageParams>,
+    (uri, headers): (Uri, HeaderMap),
+) -> Result<Json<Page<Port>>, ApiError> {
+    let request = params.request()?;
+    let id = caller.sandbox(&app, &path.sandbox).await?;
+    let ports = app.engine.ports(caller.tenant(), &id).await?;
+    let links = Links::new(&app.config.gateway, &uri, &headers);
+    let ports = together(ports, |port| links.plain(id.as_str(), port));
+    // Several processes may share a port number; the place in the list is what pages go by.
+    let from = match &request.cursor {
+        None => 0,
+        Some(cursor) => cursor.parse::<usize>().map_err(|_| burrow_catalog::CatalogError::BadCursor)?,
+    };
+    let until = from.saturating_add(request.limit as usize);
+    let next_cursor = (until < ports.len()).then(|| until.to_string());
+    let rows = ports.into_iter().skip(from).take(request.limit as usize).collect();
+    Ok(Json(page(burrow_catalog::Page { rows, next_cursor }, |port| port)))
+}
+
+/// What listens, and what is published though nothing listens there, in one list.
+fn together(ports: PortList, url: impl Fn(u16) -> String) -> Vec<Port> {
+    let mut all: Vec<Port> = Vec::new();
+    for ListeningPort { port, addresses, user, process } in ports.listening {
+        let (pid, process, command) = match process {
+            Some(process) => (Some(process.pid), Some(process.name), Some(process.command)),
+            None => (None, None, None),
+        };
+        let published = ports.published.contains(&port);
+        let user = Some(user);
+        all.push(Port { port, published, addresses, user, pid, process, command, url: url(port) });
+    }
+    let silent: Vec<u16> =
+        ports.published.iter().copied().filter(|port| all.iter().all(|other| other.port != *port)).collect();
+    all.extend(silent.into_iter().map(|port| silent_port(port, url(port))));
+    all.sort_by_key(|port| (port.port, port.pid));
+    all
+}
+
+fn silent_port(port: u16, url: String) -> Port {
+    Port {
+        port,
+        published: true,
+        addresses: Vec::new(),
+        user: None,
+        pid: None,
+        process: None,
+        command: None,
+        url,
+    }
+}
+
+/// Names a port.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct PortPath {
+    /// The sandbox's id, a unique beginning of its id, or its name.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    sandbox: String,
+    /// From 1 to 65535, without the guest agent's own.
+    #[param(pattern = "^[1-9][0-9]{0,4}$")]
+    port: String,
+}
+
+impl PortPath {
+    fn port(&self) -> Result<u16, ApiError> {
+        let port = self.port.parse().ok().filter(|port| *port > 0 && !self.port.starts_with(['0', '+']));
+        port.ok_or_else(|| ApiError::invalid("a port is a number from 1 to 65535"))
+    }
+}
+
+#[utoipa::path(
+    put, path = "/v1/sandboxes/{sandbox}/ports/{port}", tag = "ports", params(PortPath),
+    responses((status = 204, description = "Anybody may open it"), Common, Named),
+)]
+pub(crate) async fn publish(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<PortPath>,
+) -> Result<StatusCode, ApiError> {
+    let port = path.port()?;
+    let id = caller.sandbox(&app, &path.sandbox).await?;
+    app.engine.publish_port(caller.tenant(), &id, port).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    delete, path = "/v1/sandboxes/{sandbox}/ports/{port}", tag = "ports", params(PortPath),
+    responses((status = 204, description = "It is private; connections that are open go on"), Common, Named),
+)]
+pub(crate) async fn unpublish(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<PortPath>,
+) -> Result<StatusCode, ApiError> {
+    let port = path.port()?;
+    let id = caller.sandbox(&app, &path.sandbox).await?;
+    app.engine.unpublish_port(caller.tenant(), &id, port).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/ports/{port}/url", tag = "ports", params(PortPath),
+    request_body = CreatePortUrl,
+    responses(
+        (status = 200, description = "A link that opens the port until it expires or the key is revoked", body = PortUrl),
+        Common, Named, WithBody,
+    ),
+)]
+pub(crate) async fn url(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<PortPath>,
+    (uri, headers): (Uri, HeaderMap),
+    body: JsonBody<CreatePortUrl>,
+) -> Result<Json<PortUrl>, ApiError> {
+    let port = path.port()?;
+    let seconds = body.value.expires_seconds;
+    if !(1..=defaults::PORT_URL_SECONDS_MAX).contains(&seconds) {
+        let max = defaults::PORT_URL_SECONDS_MAX;
+        return Err(ApiError::invalid(format!("`expires_seconds` must be from 1 to {max}, not {seconds}")));
+    }
+    let id = caller.sandbox(&app, &path.sandbox).await?;
+    let id = app.engine.get(caller.tenant(), &id).await?.id;
+    let expires_ms = app.engine.now_ms() + u64::from(seconds) * 1000;
+    let claim = Claim { sandbox: id.clone(), port, expires_ms, key: caller.key_id().clone() };
+    let token = app.gateway.signer(&app).await?.sign(&claim);
+    let url = Links::new(&app.config.gateway, &uri, &headers).signed(id.as_str(), port, &token);
+    Ok(Json(PortUrl { url, expires_ms }))
+}
+
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{sandbox}/ports/{port}/connect", tag = "ports", params(PortPath),
+    responses(
+        (status = 101, description = "A WebSocket whose binary messages are the port's bytes: see `PortMessage`"),
+        Common, ByGuest, ByPort,
+    ),
+)]
+pub(crate) async fn connect(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<PortPath>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let port = path.port()?;
+    let upgrade = upgrade.map_err(|_| {
+        ApiError::invalid("could not connect to the port: this route speaks WebSocket")
+            .hint("`burrow port-forward` carries TCP; HTTP goes to the address that `burrow port ls` prints")
+    })?;
+    let id = caller.sandbox(&app, &path.sandbox).await?;
+    let slot = app.gateway.slot(&id)?;
+    let stream = app.engine.connect_port(caller.tenant(), &id, port).await?;
+    Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX).on_upgrade(
+        move |socket| {
+            // Tracked, so that shutdown waits until the client has been told.
+            let tasks = app.tasks.clone();
+            tasks.track_future(serve(app, stream, socket, slot))
+        },
+    ))
+}
+
+type Sink = SplitSink<WebSocket, Message>;
+
+/// Two pumps, each with an end of its own: a port that has said all it had to say may still be listening.
+async fn serve(app: Arc<App>, stream: PortStream, socket: WebSocket, _slot: Slot) {
+    let (mut sink, mut messages) = socket.split();
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let client_ended = Notify::new();
+    let ended = {
+        let inward = pump_in(&mut writer, &mut messages, &client_ended);
+        let outward = async {
+            pump_out(&mut reader, &mut sink).await?;
+            client_ended.notified().await;
+            Some(())
+        };
+        tokio::select! {
+            () = inward => Some(None),
+            ended = outward => Some(ended),
+            () = app.draining.cancelled() => None,
+        }
+    };
+    match ended {
+        // The client is gone, or the port is and it was said: there is nobody to tell.
+        Some(None) => {}
+        Some(Some(())) => {
+            let goodbye = CloseFrame { code: close_code::NORMAL, reason: "".into() };
+            let closing = async {
+                if sink.send(Message::Close(Some(goodbye))).await.is_ok() {
+                    while let Some(Ok(_)) = messages.next().await {}
+                }
+            };
+            let _ = tokio::time::timeout(CLOSE_PATIENCE, closing).await;
+        }
+        None => {
+            let last = text(&PortMessage::Error { error: shutting_down() });
+            let _ = tokio::time::timeout(CLOSE_PATIENCE, sink.send(last)).await;
+        }
+    }
+}
+
+/// The port's bytes to the client, and their end. `None`: one of the two is gone.
+async fn pump_out(reader: &mut ReadHalf<PortStream>, sink: &mut Sink) -> Option<()> {
+    let mut buffer = BytesMut::new();
+    loop {
+        buffer.reserve(READ_BYTES);
+        match reader.read_buf(&mut buffer).await {
+            Ok(0) => return sink.send(text(&PortMessage::End)).await.ok(),
+            Ok(_) => sink.send(Message::Binary(buffer.split().freeze())).await.ok()?,
+            Err(error) => {
+                let error = ApiError::new(ErrorCode::BadGateway, "the port broke the connection")
+                    .hint(error.to_string());
+                let _ = sink.send(text(&PortMessage::Error { error: error.into_detail() })).await;
+                return None;
+            }
+        }
+    }
+}
+
+/// The client's bytes to the port, and their end; returns when the client is gone, or talks nonsense.
+async fn pump_in(
+    writer: &mut WriteHalf<PortStream>,
+    messages: &mut SplitStream<WebSocket>,
+    client_ended: &Notify,
+) {
+    let mut open = true;
+    loop {
+        match messages.next().await {
+            Some(Ok(Message::Binary(bytes))) if open => {
+                // A port that takes no more may still have something to say.
+                open = writer.write_all(&bytes).await.is_ok() && writer.flush().await.is_ok();
+            }
+            Some(Ok(Message::Text(json))) => match serde_json::from_str(&json) {
+                Ok(PortMessage::End) => {
+                    open = false;
+                    let _ = writer.shutdown().await;
+                    client_ended.notify_one();
+                }
+                Ok(PortMessage::Error { .. }) | Err(_) => return,
+            },
+            // Pings are answered by the library; bytes after the end have nowhere to go.
+            Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+        }
+    }
+}
+
+fn text(message: &PortMessage) -> Message {
+    Message::Text(serde_json::to_string(message).expect("our own message is JSON").into())
+}

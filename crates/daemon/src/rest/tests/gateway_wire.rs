@@ -1,0 +1,355 @@
+//! Requests into sandboxes over real sockets: streams, upgrades, HTTP/2 and its trailers, bounds.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::world::World;
+use crate::server::{Patience, Server};
+
+const PORT: u16 = 8080;
+
+struct Served {
+    world: World,
+    address: SocketAddr,
+    host: String,
+}
+
+/// A daemon on a socket, with a sandbox `web` whose port ends at `inside`.
+async fn serve(extra: &str, inside: SocketAddr) -> Served {
+    let world = World::with(extra).await;
+    let id = world.sandbox("web").await;
+    world.network.serve_port(PORT, Some(inside));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server {
+        listener,
+        tls: None,
+        router: world.router.clone(),
+        connections_max: 100,
+        patience: Patience::USUAL,
+        stop: CancellationToken::new(),
+        kill: CancellationToken::new(),
+        connections: TaskTracker::new(),
+    };
+    tokio::spawn(server.run());
+    let host = format!("{PORT}-{id}.localhost:{}", address.port());
+    Served { world, address, host }
+}
+
+impl Served {
+    /// Sends a head and answers what comes back, line by line.
+    async fn open(&self, request: &str, more: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let key = &self.world.key;
+        let head = format!("{request} HTTP/1.1\r\nhost: {}\r\nx-burrow-key: {key}\r\n{more}\r\n", self.host);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        BufReader::new(stream)
+    }
+}
+
+async fn line(stream: &mut BufReader<TcpStream>) -> String {
+    let mut line = String::new();
+    let reading = stream.read_line(&mut line);
+    tokio::time::timeout(Duration::from_secs(20), reading).await.expect("a line comes").unwrap();
+    line.trim_end().to_owned()
+}
+
+async fn head(stream: &mut BufReader<TcpStream>) -> Vec<String> {
+    let mut lines = Vec::new();
+    loop {
+        match line(stream).await {
+            end if end.is_empty() => return lines,
+            line => lines.push(line),
+        }
+    }
+}
+
+/// A server that does what `act` does with each connection.
+async fn inside<F>(act: impl Fn(BufReader<TcpStream>) -> F + Send + 'static) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(act(BufReader::new(stream)));
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn what_leaves_http_is_passed_as_it_is_both_ways() {
+    let address = inside(async |mut stream: BufReader<TcpStream>| {
+        let head = head(&mut stream).await;
+        assert!(head.contains(&"upgrade: shouting/1".to_owned()), "{head:?}");
+        assert!(!head.iter().any(|line| line.contains("burrow")), "{head:?}");
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: shouting/1\r\nx-own: 1\r\n\r\nHELLO\n";
+        stream.write_all(switch.as_bytes()).await.unwrap();
+        loop {
+            let said = line(&mut stream).await;
+            if said.is_empty() {
+                return;
+            }
+            stream.write_all(format!("{}\n", said.to_uppercase()).as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let served = serve("", address).await;
+    let mut stream = served.open("GET /chat", "connection: Upgrade\r\nupgrade: shouting/1\r\n").await;
+    let answer = head(&mut stream).await;
+    assert_eq!(answer[0], "HTTP/1.1 101 Switching Protocols");
+    assert!(
+        answer.contains(&"x-own: 1".to_owned()) && answer.contains(&"upgrade: shouting/1".to_owned()),
+        "{answer:?}"
+    );
+    assert_eq!(line(&mut stream).await, "HELLO", "what came with the answer is not lost");
+    stream.write_all(b"one\ntwo\n").await.unwrap();
+    assert_eq!((line(&mut stream).await, line(&mut stream).await), ("ONE".to_owned(), "TWO".to_owned()));
+    stream.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(rest, b"");
+}
+
+#[tokio::test]
+async fn an_answer_comes_piece_by_piece_and_a_body_goes_so() {
+    let address = inside(async |mut stream: BufReader<TcpStream>| {
+        head(&mut stream).await;
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        // Each piece of the answer is said only after the piece of the question before it was heard.
+        for _ in 0..3 {
+            let length = line(&mut stream).await;
+            let heard = line(&mut stream).await;
+            stream.write_all(format!("data: {length} {heard}\n\n").as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let served = serve("", address).await;
+    let mut stream = served.open("POST /events", "transfer-encoding: chunked\r\n").await;
+    for word in ["one", "two", "six"] {
+        stream.write_all(format!("3\r\n{word}\r\n").as_bytes()).await.unwrap();
+        if word == "one" {
+            let answer = head(&mut stream).await;
+            assert!(answer.contains(&"transfer-encoding: chunked".to_owned()), "{answer:?}");
+        }
+        let _length = line(&mut stream).await;
+        assert_eq!(line(&mut stream).await, format!("data: 3 {word}"));
+        let (_, _) = (line(&mut stream).await, line(&mut stream).await);
+    }
+}
+
+#[tokio::test]
+async fn lengths_that_contradict_each_other_never_reach_the_server() {
+    let address = inside(async |mut stream: BufReader<TcpStream>| {
+        let head = head(&mut stream).await;
+        let lengths = head
+            .iter()
+            .filter(|line| line.starts_with("content-length") || line.starts_with("transfer-encoding"));
+        let text = format!("{:?}", lengths.collect::<Vec<_>>());
+        let answer =
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}", text.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    })
+    .await;
+    let served = serve("", address).await;
+    let smuggled = "0\r\n\r\nGET /evil HTTP/1.1\r\n\r\n";
+    for (headers, seen) in [
+        ("content-length: 5\r\ncontent-length: 6\r\n", None),
+        ("content-length: 5, 6\r\n", None),
+        ("content-length: +5\r\n", None),
+        ("transfer-encoding: chunked, identity\r\n", None),
+        ("transfer-encoding: x\r\n", None),
+        // Told twice, and once only passed on.
+        ("content-length: 5\r\ntransfer-encoding: chunked\r\n", Some("[\"transfer-encoding: chunked\"]")),
+    ] {
+        let mut stream = served.open("POST /", &format!("connection: close\r\n{headers}")).await;
+        let _ = stream.write_all(smuggled.as_bytes()).await;
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer).await;
+        match seen {
+            None => assert!(answer.starts_with("HTTP/1.1 400 "), "{headers}: {answer}"),
+            Some(seen) => {
+                assert!(answer.contains(seen) || answer.starts_with("HTTP/1.1 400 "), "{headers}: {answer}")
+            }
+        }
+    }
+}
+
+/// A gRPC-like server: HTTP/2 only, which answers a message and its status in trailers.
+async fn grpc() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = async |request: Request<Incoming>| {
+        assert_eq!(request.headers()["te"], "trailers");
+        let address = request.uri().to_string();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let said = format!("{address} {}", String::from_utf8_lossy(&body));
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", "0".parse().unwrap());
+        let frames = [Ok::<_, Infallible>(Frame::data(Bytes::from(said))), Ok(Frame::trailers(trailers))];
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
+        Ok::<_, Infallible>(
+            Response::builder().header("content-type", "application/grpc").body(body).unwrap(),
+        )
+    };
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(server.serve_connection(TokioIo::new(stream), service_fn(answer)));
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn grpc_goes_in_as_http2_and_keeps_its_trailers() {
+    let served = serve("", grpc().await).await;
+    let stream = TokioIo::new(TcpStream::connect(served.address).await.unwrap());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    for _ in 0..2 {
+        let request = Request::post(format!("http://{}/svc/Call", served.host))
+            .header("x-burrow-key", &served.world.key)
+            .header("content-type", "application/grpc+proto")
+            .header("te", "trailers");
+        let answer = sender.send_request(request.body(Body::from("hi")).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let collected = answer.into_body().collect().await.unwrap();
+        assert_eq!(collected.trailers().unwrap()["grpc-status"], "0");
+        assert_eq!(collected.to_bytes(), format!("http://{}/svc/Call hi", served.host));
+    }
+}
+
+#[tokio::test]
+async fn http2_without_grpc_goes_in_as_http1() {
+    let served = serve("", super::gateway::mirror().await).await;
+    let stream = TokioIo::new(TcpStream::connect(served.address).await.unwrap());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::get(format!("http://{}/x?y", served.host))
+        .header("x-burrow-key", &served.world.key)
+        .header("cookie", "a=1")
+        .header("cookie", "b=2");
+    let answer = sender.send_request(request.body(Body::empty()).unwrap()).await.unwrap();
+    let seen: serde_json::Value =
+        serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap();
+    assert_eq!(seen["address"], "/x?y");
+    let headers = seen["headers"].to_string();
+    assert!(headers.contains("[\"cookie\",\"a=1; b=2\"]"), "{headers}");
+    assert!(headers.contains(&format!("[\"host\",\"{}\"]", served.host)), "{headers}");
+    assert!(headers.contains("[\"x-forwarded-for\",\"127.0.0.1\"]"), "{headers}");
+}
+
+#[tokio::test]
+async fn open_streams_take_the_gateways_slots_and_none_of_the_apis() {
+    let address = inside(async |mut stream: BufReader<TcpStream>| {
+        head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nbegun\n").await.unwrap();
+        // Until the client goes.
+        let _ = stream.read(&mut [0]).await;
+    })
+    .await;
+    let served =
+        serve("[limits]\nrequests = 8\n[gateway]\nrequests = 10\nrequests_per_sandbox = 9\n", address).await;
+    let mut open = Vec::new();
+    for _ in 0..9 {
+        let mut stream = served.open("GET /", "").await;
+        assert_eq!(head(&mut stream).await[0], "HTTP/1.1 200 OK");
+        open.push(stream);
+    }
+    let mut refused = served.open("GET /", "").await;
+    assert!(head(&mut refused).await[0].starts_with("HTTP/1.1 429 "));
+    served.world.send("GET", "/v1/sandboxes").await.expect(200);
+    open.pop();
+    // The slot comes back when the daemon has seen the client go.
+    loop {
+        let mut stream = served.open("GET /", "").await;
+        if head(&mut stream).await[0] == "HTTP/1.1 200 OK" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_given_up_and_one_that_talks_nonsense_is_told_apart() {
+    let silent = inside(async |mut stream: BufReader<TcpStream>| {
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all).await;
+    })
+    .await;
+    let served = serve("[gateway]\nanswer_seconds = 1\n", silent).await;
+    let mut stream = served.open("GET /", "").await;
+    assert_eq!(head(&mut stream).await[0], "HTTP/1.1 504 Gateway Timeout");
+    for nonsense in ["SSH-2.0-OpenSSH\r\n", ""] {
+        let address = inside(move |mut stream: BufReader<TcpStream>| async move {
+            let _ = stream.write_all(nonsense.as_bytes()).await;
+        })
+        .await;
+        served.world.network.serve_port(PORT, Some(address));
+        let mut stream = served.open("GET /", "").await;
+        assert_eq!(head(&mut stream).await[0], "HTTP/1.1 502 Bad Gateway", "{nonsense:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_of_the_api_carries_raw_tcp_with_an_end_for_each_way() {
+    use futures_util::{SinkExt as _, StreamExt as _};
+    use tokio_tungstenite::tungstenite::Message;
+    let address = inside(async |mut stream: BufReader<TcpStream>| {
+        let mut all = String::new();
+        stream.read_to_string(&mut all).await.unwrap();
+        stream.write_all(format!("after the end: {all}").as_bytes()).await.unwrap();
+    })
+    .await;
+    let served = serve("", address).await;
+    let stream = TcpStream::connect(served.address).await.unwrap();
+    let request = Request::get(format!("ws://{}/v1/sandboxes/web/ports/{PORT}/connect", served.address))
+        .header("host", served.address.to_string())
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .header("x-api-key", &served.world.key);
+    let (mut socket, _) = tokio_tungstenite::client_async(request.body(()).unwrap(), stream).await.unwrap();
+    socket.send(Message::Binary("all I ".into())).await.unwrap();
+    socket.send(Message::Binary("say".into())).await.unwrap();
+    socket.send(Message::text("{\"kind\":\"end\"}")).await.unwrap();
+    let mut said = Vec::new();
+    loop {
+        match socket.next().await.unwrap().unwrap() {
+            Message::Binary(bytes) => said.extend_from_slice(&bytes),
+            Message::Text(text) => {
+                assert_eq!(text.as_str(), "{\"kind\":\"end\"}");
+                break;
+            }
+            other @ (Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_)) => {
+                panic!("{other:?}")
+            }
+        }
+    }
+    assert_eq!(String::from_utf8(said).unwrap(), "after the end: all I say");
+    assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
+}
