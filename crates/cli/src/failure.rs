@@ -15,6 +15,9 @@ pub(crate) const CODE_GENERAL: u8 = 1;
 pub(crate) const CODE_OWN_FAILURE: u8 = 125;
 /// The time given with `--timeout` was up (as timeout(1) does).
 pub(crate) const CODE_TIMED_OUT: u8 = 124;
+/// There is no such program, or it cannot be executed (as shells do).
+pub(crate) const CODE_NO_SUCH_PROGRAM: u8 = 127;
+pub(crate) const CODE_CANNOT_EXECUTE: u8 = 126;
 /// 128 + SIGPIPE: what a shell shows for a program that wrote to a closed pipe.
 pub(crate) const CODE_BROKEN_PIPE: u8 = 141;
 
@@ -114,6 +117,11 @@ impl<T> OrFail<T> for Result<T, ClientError> {
             let mut failure = Failure::new(what()).because(&error);
             failure.hint = error.hint();
             failure.unauthorized = error.code() == Some(ErrorCode::Unauthorized);
+            if error.code() == Some(ErrorCode::NoSuchProgram) {
+                failure.code = CODE_NO_SUCH_PROGRAM;
+            } else if error.code() == Some(ErrorCode::CannotExecute) {
+                failure.code = CODE_CANNOT_EXECUTE;
+            }
             failure.into()
         })
     }

@@ -16,6 +16,7 @@ pub(crate) struct LocalDaemon {
     pub(crate) state_dir: PathBuf,
     pub(crate) run_dir: PathBuf,
     pub(crate) criu: Option<PathBuf>,
+    pub(crate) egress_uid: u32,
     admin_key_file: PathBuf,
 }
 
@@ -37,6 +38,7 @@ impl LocalDaemon {
             state_dir: config.state_dir.clone(),
             run_dir: config.run_dir.clone(),
             criu: config.runtime.criu.clone(),
+            egress_uid: config.egress.uid,
             admin_key_file: config.admin_key_file.clone(),
         }
     }

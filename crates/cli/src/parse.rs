@@ -72,6 +72,12 @@ pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     Ok((label.key, label.value))
 }
 
+/// An egress rule, in its one spelling.
+pub(crate) fn rule(text: &str) -> Result<String, String> {
+    let rule = text.parse::<burrow_model::EgressRule>().map_err(|error| error.to_string())?;
+    Ok(rule.to_string())
+}
+
 /// Octal permission bits, as the API takes them.
 pub(crate) fn mode(text: &str) -> Result<String, String> {
     let bad = || format!("`{text}` is not an octal mode such as 644 or 0755");

@@ -1,7 +1,8 @@
-//! The program's other roles: the daemon itself, and the helper of it that must start without any thread.
+//! The program's other roles: the daemon itself, and the helpers of it that must start without any thread.
 //!
-//! The launcher creates processes inside namespaces, which a threaded program cannot do safely, so it is told apart by
-//! the first argument before the command line is parsed or a runtime is started.
+//! The launcher creates processes inside namespaces, which a threaded program cannot do safely; the egress process gives
+//! up its powers, which every thread would have to do. So they are told apart by the first argument, before the command
+//! line is parsed or a runtime is started.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -14,6 +15,9 @@ use crate::failure::{Failure, Stop};
 pub(crate) fn take_over(role: Option<&OsStr>) {
     if role.is_some_and(|role| role == "launcher") {
         burrow_daemon::roles::launcher();
+    }
+    if role.is_some_and(|role| role == burrow_daemon::roles::EGRESS) {
+        burrow_daemon::roles::egress();
     }
 }
 

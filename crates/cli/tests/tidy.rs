@@ -16,13 +16,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("client", &["api", "model"]),
     // `burrow serve` and the helper roles live in the same binary, hence the arrow to the daemon.
     ("cli", &["api", "client", "daemon", "model"]),
-    ("daemon", &["api", "catalog", "engine", "guest", "model", "network", "runtime", "volumes"]),
-    ("engine", &["catalog", "guest", "model", "network", "runtime", "volumes"]),
+    (
+        "daemon",
+        &["api", "catalog", "egress", "engine", "guest", "images", "model", "network", "runtime", "volumes"],
+    ),
+    ("engine", &["catalog", "egress", "guest", "images", "model", "network", "runtime", "volumes"]),
+    ("egress", &["model", "network"]),
     ("catalog", &["model"]),
     ("runtime", &["model", "network"]),
     ("volumes", &["model"]),
     ("network", &["model"]),
     ("guest", &[]),
+    ("images", &[]),
 ];
 
 fn root() -> PathBuf {

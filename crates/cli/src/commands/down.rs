@@ -42,7 +42,9 @@ pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
     if args.stop_sandboxes && answers {
         stop_all(&client).await?;
     }
-    if host::has_unit() && host::unit_is_active().await {
+    // A file that somebody named is that of another daemon than the unit's.
+    let named = args.config.is_some() || std::env::var_os(burrow_daemon::config::PATH_VARIABLE).is_some();
+    if !named && host::has_unit() && host::unit_is_active().await {
         host::systemctl("stop").await.or_fail(what)?;
         print::note("the daemon has stopped");
         return Ok(());

@@ -12,7 +12,8 @@ use crate::{parse, print};
 
 /// Run a process in a sandbox
 ///
-/// Its exit code is passed on: 128 + n when signal n ended it, 124 when its time was up, 125 for failures of burrow.
+/// Its exit code is passed on: 128 + n when signal n ended it, 124 when its time was up, 127 when there is no such
+/// program, 126 when it cannot be executed, 125 for failures of burrow.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

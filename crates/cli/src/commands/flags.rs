@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use burrow_api::{CreateExec, CreateSandbox, LimitsRequest, StdinMode};
-use clap::Args;
+use burrow_api::{
+    CreateExec, CreateSandbox, LimitsRequest, NetworkMode, NetworkRequest, StdinMode, UpdateNetwork,
+};
+use clap::{Args, ValueEnum};
 
 use crate::interact::detach::DetachKeys;
 use crate::{parse, terminal};
@@ -46,6 +48,73 @@ impl LimitFlags {
     }
 }
 
+/// How far a sandbox may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Net {
+    /// Nothing
+    None,
+    /// What its rules name
+    Allowlist,
+    /// Any public host
+    Open,
+}
+
+impl From<Net> for NetworkMode {
+    fn from(net: Net) -> Self {
+        match net {
+            Net::None => Self::None,
+            Net::Allowlist => Self::Allowlist,
+            Net::Open => Self::Open,
+        }
+    }
+}
+
+/// What a sandbox may reach.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NetworkFlags {
+    /// How far it may reach
+    #[arg(long, value_enum, value_name = "MODE")]
+    net: Option<Net>,
+    /// Rule, e.g. '*.example.com:443' or tcp://db.example.com:5432; may be repeated
+    #[arg(long = "allow", value_name = "RULE", value_parser = parse::rule)]
+    allow: Vec<String>,
+    /// Host set of the daemon's configuration; may be repeated
+    #[arg(long = "allow-set", value_name = "NAME")]
+    sets: Vec<String>,
+}
+
+impl NetworkFlags {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.net.is_none() && self.allow.is_empty() && self.sets.is_empty()
+    }
+
+    /// These over `base`: a mode wins, rules and sets are added.
+    fn over(self, base: Option<NetworkRequest>) -> Option<NetworkRequest> {
+        if self.is_empty() {
+            return base;
+        }
+        let mut request = base.unwrap_or_default();
+        request.mode = self.net.map(NetworkMode::from).or(request.mode);
+        if !self.allow.is_empty() {
+            request.allow.get_or_insert_default().extend(self.allow);
+        }
+        if !self.sets.is_empty() {
+            request.sets.get_or_insert_default().extend(self.sets);
+        }
+        Some(request)
+    }
+
+    /// As a change of a sandbox that is there.
+    pub(crate) fn change(self) -> UpdateNetwork {
+        UpdateNetwork {
+            mode: self.net.map(NetworkMode::from),
+            add: self.allow,
+            add_sets: self.sets,
+            ..UpdateNetwork::default()
+        }
+    }
+}
+
 /// What a new sandbox is like.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Sandbox options")]
@@ -64,6 +133,8 @@ pub(crate) struct SandboxFlags {
     labels: Vec<(String, String)>,
     #[command(flatten)]
     limits: LimitFlags,
+    #[command(flatten)]
+    network: NetworkFlags,
     /// Delete it this long after creation, e.g. 2h
     #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
     ttl: Option<Duration>,
@@ -83,6 +154,7 @@ impl SandboxFlags {
     pub(crate) fn over(self, base: CreateSandbox) -> CreateSandbox {
         let mut request = base;
         request.limits = self.limits.over(request.limits);
+        request.network = self.network.over(request.network);
         request.name = self.name.or(request.name);
         request.image = self.image.or(request.image);
         request.driver = self.driver.or(request.driver);
@@ -175,5 +247,21 @@ mod tests {
         assert_eq!((limits.ram_mib, limits.pids, limits.cpu_millis), (Some(2048), Some(99), None));
         assert_eq!(request.labels.len(), 2);
         assert_eq!(request.env["A"], "flag");
+        assert_eq!(request.network, None);
+    }
+
+    #[test]
+    fn rules_are_added_to_the_files_and_a_mode_wins() {
+        let flags = Flags::parse_from(["x", "--net", "open", "--allow", "Example.com", "--allow-set", "apt"]);
+        let file = NetworkRequest {
+            mode: Some(NetworkMode::None),
+            allow: Some(vec!["example.org".to_owned()]),
+            sets: None,
+        };
+        let base = CreateSandbox { network: Some(file), ..CreateSandbox::default() };
+        let network = flags.sandbox.over(base).network.unwrap();
+        assert_eq!(network.mode, Some(NetworkMode::Open));
+        assert_eq!(network.allow.unwrap(), ["example.org", "example.com"]);
+        assert_eq!(network.sets.unwrap(), ["apt"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 
-use burrow_api::{CreateExec, CreateSandbox, Sandbox};
+use burrow_api::{CreateExec, CreateSandbox, Exec, Sandbox};
 use burrow_client::Client;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,7 +18,7 @@ use crate::print::escape::escape;
 
 /// Create a sandbox and run a command in it
 ///
-/// Without a command you get a shell. Without --rm the sandbox stays; its name or id is printed on standard error.
+/// A command follows the image's entrypoint. Without one you get what the image runs by itself, else a shell. Without --rm the sandbox stays; its name or id is printed on standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -34,6 +34,9 @@ pub(crate) struct RunArgs {
     talk: TalkFlags,
     #[command(flatten)]
     sandbox: SandboxFlags,
+    /// Program to put in front of the command, in place of the image's; empty for none
+    #[arg(long, value_name = "PROGRAM")]
+    entrypoint: Option<String>,
     /// Command and arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
     argv: Vec<String>,
@@ -41,17 +44,8 @@ pub(crate) struct RunArgs {
 
 pub(crate) async fn run(ctx: &Context, mut args: RunArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
-    let argv = if args.argv.is_empty() {
-        if !args.talk.detach {
-            args.talk.make_interactive(std::io::stdin().is_terminal());
-        }
-        shell::argv()
-    } else {
-        args.argv
-    };
-    let create = args.sandbox.over(CreateSandbox { ephemeral: args.rm, ..CreateSandbox::default() });
-    let request = CreateExec { argv, then_stop: args.rm, ..args.talk.request(Vec::new()) };
-    let (sandbox, exec) = interruptible(&client, &create, &request).await?;
+    let create = args.sandbox.clone().over(CreateSandbox { ephemeral: args.rm, ..CreateSandbox::default() });
+    let (sandbox, exec) = interruptible(&client, &create, &mut args).await?;
     if !args.rm {
         let name = sandbox.name.as_deref().unwrap_or(&sandbox.id);
         print::note(&format!("sandbox `{}`", escape(name)));
@@ -69,11 +63,38 @@ pub(crate) async fn run(ctx: &Context, mut args: RunArgs) -> Result<(), Stop> {
     result
 }
 
+/// Starts what the image and the arguments come to; a shell when both say nothing.
+async fn start(client: &Client, sandbox: &Sandbox, args: &mut RunArgs) -> Result<Exec, Stop> {
+    // Removed since the sandbox was made, it has nothing to say.
+    let config = client.image(&sandbox.image_id).await.map(|detail| detail.image.config).unwrap_or_default();
+    let entrypoint = match &args.entrypoint {
+        Some(program) if program.is_empty() => Vec::new(),
+        Some(program) => vec![program.clone()],
+        None => config.entrypoint,
+    };
+    let mut argv = entrypoint;
+    // The image's arguments are for the image's program.
+    if !args.argv.is_empty() {
+        argv.extend(args.argv.iter().cloned());
+    } else if args.entrypoint.is_none() {
+        argv.extend(config.cmd);
+    }
+    if argv.is_empty() {
+        if !args.talk.detach {
+            args.talk.make_interactive(std::io::stdin().is_terminal());
+        }
+        argv = shell::argv();
+    }
+    let request = CreateExec { argv, then_stop: args.rm, ..args.talk.request(Vec::new()) };
+    let what = || format!("could not run `{}`", request.argv.join(" "));
+    client.create_exec(&sandbox.id, &request).await.or_fail(what)
+}
+
 /// Until the exec runs, nobody but us knows of the sandbox: whatever ends us before removes it.
 async fn interruptible(
     client: &Client,
     create: &CreateSandbox,
-    request: &CreateExec,
+    args: &mut RunArgs,
 ) -> Result<(Sandbox, String), Stop> {
     let what = || "could not watch for signals".to_owned();
     let mut interrupt = signal(SignalKind::interrupt()).or_fail(what)?;
@@ -84,9 +105,7 @@ async fn interruptible(
         biased;
         Some(()) = interrupt.recv() => Err(Stop::Exit(130)),
         Some(()) = terminate.recv() => Err(Stop::Exit(143)),
-        exec = client.create_exec(&sandbox.id, request) => {
-            exec.or_fail(|| format!("could not run `{}`", request.argv.join(" ")))
-        }
+        exec = start(client, &sandbox, args) => exec,
     };
     match started {
         Ok(exec) => Ok((sandbox, exec.id)),

@@ -47,8 +47,11 @@ async fn of_sandbox(client: &Client, sandbox: &str, exec: &str) -> Result<Exec, 
 
 async fn anywhere(client: &Client, exec: &str) -> Result<Exec, Stop> {
     match client.find_exec(exec).await {
-        // A daemon without that route is asked sandbox by sandbox.
-        Err(error) if error.code() == Some(ErrorCode::NoSuchRoute) => scan(client, exec).await,
+        // A daemon without that route is asked sandbox by sandbox; so is one that has no record of it, since a service's
+        // run is known to its sandbox alone.
+        Err(error) if error.is_not_found() || error.code() == Some(ErrorCode::NoSuchRoute) => {
+            scan(client, exec).await
+        }
         answer => answer.or_fail(|| format!("could not find exec `{exec}`")),
     }
 }
@@ -130,6 +133,7 @@ mod tests {
             output_end: 0,
             output_start: 0,
             output_dropped: 0,
+            egress_denied: Vec::new(),
         }
     }
 

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use burrow_api::BuildImage;
 use burrow_client::{Client, ClientError};
 use clap::Args;
 use tokio::time::Instant;
@@ -56,7 +55,7 @@ pub(crate) async fn run(ctx: &Context, args: UpArgs) -> Result<(), Stop> {
     // The first start wrote the key that this command did not find before.
     let client = daemon.context(ctx).client()?;
     if !args.no_image {
-        image::build(&client, BuildImage { name: None, rebuild: false }).await?;
+        image::build_default(&client).await?;
     }
     welcome(&client.url());
     Ok(())

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use burrow_daemon::probes::{BOUNDS, Standing};
+
 use super::Check;
 use super::program::{Version, version_in};
 
@@ -21,8 +23,29 @@ pub(super) fn examine() -> Vec<Check> {
         version_check(&release, version),
         user_namespaces(),
         architecture(&uname.machine().to_string_lossy()),
+        shared_bounds(),
         clock(SystemTime::now()),
     ]
+}
+
+/// What one sandbox could use up for all.
+fn shared_bounds() -> Check {
+    let name = "shared bounds";
+    let low: Vec<_> = BOUNDS
+        .iter()
+        .filter_map(|bound| match bound.standing() {
+            Standing::Low { now } => Some((bound, now)),
+            Standing::Enough | Standing::Unknown => None,
+        })
+        .collect();
+    if low.is_empty() {
+        return Check::ok(AREA, name, "out of reach of any one sandbox");
+    }
+    let told: Vec<String> =
+        low.iter().map(|(bound, now)| format!("{} is {now}: used up, {}", bound.name, bound.why)).collect();
+    let settings: Vec<String> =
+        low.iter().map(|(bound, _)| format!("{}={}", bound.name, bound.value())).collect();
+    Check::warn(AREA, name, told.join("; ")).fix(format!("sudo sysctl -w {}", settings.join(" ")))
 }
 
 fn version_check(release: &str, version: Option<Version>) -> Check {

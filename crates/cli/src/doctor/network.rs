@@ -17,8 +17,28 @@ pub(super) async fn examine(ctx: &Context, daemon: Option<&LocalDaemon>) -> Vec<
     let mut checks = vec![nft().await, slot().await];
     if let Some(daemon) = daemon.filter(|_| ctx.is_local()) {
         checks.push(port(ctx, daemon).await);
+        checks.push(egress_user(daemon.egress_uid));
     }
     checks
+}
+
+/// Nobody else should be who the egress process runs as: they could send it signals.
+fn egress_user(uid: u32) -> Check {
+    let name = "the egress process's user";
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    match owner(&passwd, uid) {
+        None => Check::ok(AREA, name, format!("uid {uid} is nobody else's")),
+        Some(user) => Check::warn(AREA, name, format!("uid {uid} is also `{user}`, who could end it"))
+            .fix("set `egress.uid` in the configuration to a number that no user has"),
+    }
+}
+
+fn owner(passwd: &str, uid: u32) -> Option<&str> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
 }
 
 /// Makes a sandbox's network as the daemon would, and takes it away again.
@@ -71,5 +91,17 @@ async fn port(ctx: &Context, daemon: &LocalDaemon) -> Check {
                 listen.port()
             ))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_is_somebodys_or_nobodys() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/home/user:/bin/sh\n";
+        assert_eq!(owner(passwd, 1000), Some("user"));
+        assert_eq!(owner(passwd, 99_077), None);
     }
 }

@@ -7,13 +7,18 @@ use crate::failure::{CODE_OWN_FAILURE, CODE_TIMED_OUT, Stop};
 use crate::interact::End;
 use crate::parse::signal_number;
 use crate::print;
+use crate::print::escape::escape;
 
 /// Ends the program as the exec ended.
 pub(crate) async fn pass_on(client: &Client, end: End, exec: &str) -> Result<(), Stop> {
     match end {
         End::Exit(exec) => {
             explain(client, &exec).await;
-            leave(exit_code(&exec))
+            let code = exit_code(&exec);
+            if let Some(line) = denied(&exec).filter(|_| code != 0) {
+                print::note(&line);
+            }
+            leave(code)
         }
         End::Detached => {
             // The cursor is somewhere behind a prompt.
@@ -72,10 +77,31 @@ pub(crate) async fn explain(client: &Client, exec: &Exec) {
     }
 }
 
+/// Names what the sandbox was not let through to while a process that failed ran, and what would let it through.
+fn denied(exec: &Exec) -> Option<String> {
+    let first = exec.egress_denied.first()?;
+    // What lets through any port of the web is the short form; a port of its own is named.
+    let rule = match first.port {
+        None | Some(80 | 443) => first.host.clone(),
+        Some(port) => format!("tcp://{}:{port}", first.host),
+    };
+    let more = match exec.egress_denied.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more (`burrow egress log {} --denied`)", exec.sandbox_id),
+    };
+    Some(format!(
+        "note: its sandbox was not let through to {}{more}: {}; `burrow egress allow {} {}` lets it",
+        escape(&first.host),
+        escape(&first.reason),
+        exec.sandbox_id,
+        escape(&rule),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burrow_api::ExecOutcome;
+    use burrow_api::{EgressDenied, ExecOutcome};
 
     fn exec(outcome: Option<ExecOutcome>) -> Exec {
         Exec {
@@ -91,6 +117,7 @@ mod tests {
             output_end: 0,
             output_start: 0,
             output_dropped: 0,
+            egress_denied: Vec::new(),
         }
     }
 
@@ -118,5 +145,26 @@ mod tests {
         ] {
             assert_eq!(exit_code(&exec(outcome)), code);
         }
+    }
+
+    #[test]
+    fn what_was_denied_is_told_in_one_line_with_what_would_allow_it() {
+        let mut exec = exec(outcome(Some(1), None, false));
+        assert_eq!(denied(&exec), None);
+        let denial = |host: &str, port| EgressDenied {
+            host: host.to_owned(),
+            port,
+            reason: "no rule allows it".to_owned(),
+        };
+        exec.egress_denied = vec![denial("example.com", Some(443))];
+        assert_eq!(
+            denied(&exec).unwrap(),
+            "note: its sandbox was not let through to example.com: no rule allows it; \
+             `burrow egress allow sbx example.com` lets it"
+        );
+        exec.egress_denied = vec![denial("db.example.com", Some(5432)), denial("x.example", None)];
+        let line = denied(&exec).unwrap();
+        assert!(line.contains("and 1 more (`burrow egress log sbx --denied`)"), "{line}");
+        assert!(line.contains("`burrow egress allow sbx tcp://db.example.com:5432`"), "{line}");
     }
 }

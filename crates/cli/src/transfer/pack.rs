@@ -27,6 +27,32 @@ pub(crate) fn pack(directory: &Path, into: impl Write, progress: impl FnMut(u64)
     Ok(packer.packed)
 }
 
+/// Several trees in one archive, each where its caller says.
+pub(crate) struct Tree<W: Write> {
+    packer: Packer<W, fn(u64)>,
+}
+
+impl<W: Write> Tree<W> {
+    pub(crate) fn new(builder: Builder<W>) -> Self {
+        Self { packer: Packer { builder, packed: Packed::default(), progress: |_| {} } }
+    }
+
+    /// A directory without what is in it.
+    pub(crate) fn directory_entry(&mut self, path: &Path, inside: &Path) -> io::Result<()> {
+        let metadata = fs::metadata(path).map_err(|error| at(path, error))?;
+        self.packer.plain(inside, &metadata, EntryType::Directory)
+    }
+
+    /// A file, a link, or a directory with all in it.
+    pub(crate) fn add(&mut self, path: &Path, inside: &Path) -> io::Result<()> {
+        self.packer.entry(path, inside)
+    }
+
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.packer.builder.into_inner()?.flush()
+    }
+}
+
 struct Packer<W: Write, P> {
     builder: Builder<W>,
     packed: Packed,
@@ -41,31 +67,36 @@ impl<W: Write, P: FnMut(u64)> Packer<W, P> {
         // The same tree makes the same archive.
         names.sort();
         for name in names {
-            let (path, inside) = (directory.join(&name), below.join(&name));
-            let metadata = match fs::symlink_metadata(&path) {
-                // It went away since the directory was read.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                result => result.map_err(|error| at(&path, error))?,
-            };
-            let kind = metadata.file_type();
-            if kind.is_dir() {
-                self.plain(&inside, &metadata, EntryType::Directory)?;
-                self.directory(&path, &inside).map_err(|error| at(&path, error))?;
-            } else if kind.is_file() {
-                self.file(&path, &inside)?;
-            } else if kind.is_symlink() {
-                let target = fs::read_link(&path).map_err(|error| at(&path, error))?;
-                let mut header = header(&metadata, EntryType::Symlink, 0);
-                self.builder.append_link(&mut header, &inside, &target)?;
-                self.packed.entries += 1;
-            } else {
-                debug_assert!(
-                    kind.is_socket() || kind.is_fifo() || kind.is_block_device() || kind.is_char_device()
-                );
-                self.packed.left_out.push(path);
-            }
+            self.entry(&directory.join(&name), &below.join(&name))?;
         }
         Ok(())
+    }
+
+    fn entry(&mut self, path: &Path, inside: &Path) -> io::Result<()> {
+        let metadata = match fs::symlink_metadata(path) {
+            // It went away since the directory was read.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            result => result.map_err(|error| at(path, error))?,
+        };
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            self.plain(inside, &metadata, EntryType::Directory)?;
+            self.directory(path, inside).map_err(|error| at(path, error))
+        } else if kind.is_file() {
+            self.file(path, inside)
+        } else if kind.is_symlink() {
+            let target = fs::read_link(path).map_err(|error| at(path, error))?;
+            let mut header = header(&metadata, EntryType::Symlink, 0);
+            self.builder.append_link(&mut header, inside, &target)?;
+            self.packed.entries += 1;
+            Ok(())
+        } else {
+            debug_assert!(
+                kind.is_socket() || kind.is_fifo() || kind.is_block_device() || kind.is_char_device()
+            );
+            self.packed.left_out.push(path.to_owned());
+            Ok(())
+        }
     }
 
     fn plain(&mut self, inside: &Path, metadata: &Metadata, kind: EntryType) -> io::Result<()> {

@@ -32,8 +32,13 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) fn prepare() -> Self {
+        Self::prepare_with("")
+    }
+
+    /// With further lines of configuration.
+    pub(crate) fn prepare_with(extra: &str) -> Self {
         let canaries = Canaries::plant();
-        let mut daemon = Daemon::prepare("");
+        let mut daemon = Daemon::prepare(extra);
         daemon.set_env(Canaries::VARIABLE, canaries.token());
         daemon.launch();
         let neighbour = create(&daemon, "neighbour", &[]);

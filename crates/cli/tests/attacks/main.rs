@@ -21,6 +21,10 @@ mod harness;
 #[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
 mod inventory;
 
+#[path = "../e2e/island.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
+mod island;
+
 mod archives;
 mod boundaries;
 mod canaries;
@@ -29,8 +33,11 @@ mod files;
 mod ground;
 mod kernel;
 mod neighbour;
+mod network;
+mod protocols;
 mod report;
 mod resources;
+mod sea;
 mod streams;
 mod syscalls;
 mod wire;
@@ -66,6 +73,47 @@ fn hostile_code_stays_in_its_sandbox() {
         report.take(row, &ground);
     }
     report.finish(&ground);
+}
+
+/// The rows about the network out, which need a network of their own.
+fn network_rows() -> Vec<Row> {
+    let mut rows: Vec<Row> = [network::ROWS, protocols::ROWS].into_iter().flatten().copied().collect();
+    rows.sort_by_key(|row| {
+        let (group, number) = row.id.split_at(3);
+        (["P-N", "E-N", "E-T"].iter().position(|known| *known == group), number.parse::<u32>().unwrap())
+    });
+    rows
+}
+
+#[test]
+fn hostile_code_reaches_nothing_it_may_not() {
+    if !island::landed("hostile_code_reaches_nothing_it_may_not") {
+        return;
+    }
+    let wanted = std::env::var("BURROW_ATTACKS").unwrap_or_default();
+    let wanted: Vec<&str> = wanted.split(',').filter(|prefix| !prefix.is_empty()).collect();
+    let rows: Vec<Row> = network_rows()
+        .into_iter()
+        .filter(|row| wanted.is_empty() || wanted.iter().any(|prefix| row.id.starts_with(prefix)))
+        .collect();
+    sea::fill();
+    let ground = Ground::prepare_with(sea::CONFIG);
+    let mut report = Report::new("container, network out");
+    for row in &rows {
+        report.take(row, &ground);
+    }
+    report.finish(&ground);
+}
+
+#[test]
+fn every_row_about_the_network_out_is_here() {
+    let expected = (1..=7)
+        .chain([10])
+        .map(|number| format!("P-N{number}"))
+        .chain((1..=10).map(|number| format!("E-N{number}")))
+        .chain([5, 7].map(|number| format!("E-T{number}")));
+    let found: Vec<String> = network_rows().iter().map(|row| row.id.to_owned()).collect();
+    assert_eq!(found, expected.collect::<Vec<_>>());
 }
 
 #[test]

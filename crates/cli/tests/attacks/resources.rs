@@ -240,9 +240,38 @@ fn descriptor_bomb(sandbox: &Sandbox<'_>) -> Finding {
     // Connections come and go; the bomb's files would be thousands.
     ensure(after < before + 64, || format!("the daemon went from {before} to {after} files"))?;
     let watches = watch_bomb(sandbox)?;
+    let pipes = pipe_bomb(sandbox)?;
     Ok(format!(
-        "EMFILE after {opened}; the daemon has {after} files, {before} before; {watches} inotify instances, its own"
+        "EMFILE after {opened}; the daemon has {after} files, {before} before; {watches} inotify instances, its own; {pipes}"
     ))
+}
+
+/// Makes so many pipes, says how much the last one holds, and keeps them for so many seconds.
+const PIPES: &str = "import fcntl,os,sys,time\n\
+    for _ in range(int(sys.argv[1])): r,w=os.pipe()\n\
+    print('holds='+str(fcntl.fcntl(w,1032)),flush=True)\n\
+    time.sleep(int(sys.argv[2]))\n";
+
+/// The kernel counts the pages of pipes, and the watches of epoll, for each user of the *host*, and sandboxes are the same
+/// users there: were the bounds where kernels have them by default, 1,024 pipes in one sandbox would leave its
+/// neighbours, and their agents, with small ones.
+fn pipe_bomb(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
+    const FULL: u64 = 65_536;
+    let bound =
+        |name: &str| std::fs::read_to_string(format!("/proc/sys/fs/{name}")).unwrap().trim().to_owned();
+    if bound("pipe-user-pages-soft") != "0" {
+        return Ok("this host does not let the daemon raise the bound on pipes".to_owned());
+    }
+    let exec = sandbox.start(&json!({ "argv": ["python3", "-c", PIPES, "2000", "60"] }));
+    let own = eventually("the bomb to have its pipes", || {
+        let said = sandbox.ask("GET", &format!("/execs/{exec}/output?format=raw")).text();
+        said.lines().find_map(|line| line.strip_prefix("holds=")?.parse::<u64>().ok())
+    });
+    let other = sandbox.ground.sandbox(&[]).run(json!({ "argv": ["python3", "-c", PIPES, "1", "0"] }));
+    ensure(own == FULL && other.number("holds") == FULL, || format!("{own}, {other:?}"))?;
+    let watches: u64 = bound("epoll/max_user_watches").parse().unwrap();
+    ensure(watches >= 2_000_000_000, || format!("epoll watches are bounded at {watches} for all together"))?;
+    Ok("2,000 pipes leave the neighbours' as large as ever".to_owned())
 }
 
 /// The kernel counts inotify instances for whoever made a user namespace, too. Were that one user for all sandboxes,

@@ -187,7 +187,8 @@ fn run_makes_a_sandbox_for_a_command_and_with_rm_leaves_nothing() {
     crate::harness::run(Command::new("kill").arg("-INT").arg(client.id().to_string()));
     assert_eq!(client.wait().unwrap().code(), Some(130));
     eventually("nothing to be left", || daemon.inventory().sandboxes().is_empty().then_some(()));
-    let said = daemon.refused(&["run", "--rm", "--", "no-such-program"], 125);
+    daemon.refused(&["run", "--rm", "--", "/etc/passwd"], 126);
+    let said = daemon.refused(&["run", "--rm", "--", "no-such-program"], 127);
     assert!(said.contains("no-such-program"), "{said}");
     eventually("nothing to be left", || daemon.inventory().sandboxes().is_empty().then_some(()));
     let output = daemon.cli(&["run", "--name", "stays", "--", "echo", "kept"]);

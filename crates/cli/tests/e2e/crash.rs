@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use burrow_engine::faults::POINTS;
+use burrow_engine::faults::{POINTS, STOCK_POINTS};
 
 use crate::harness::{Daemon, eventually};
 
@@ -216,4 +216,114 @@ fn after_a_reboot_persistent_sandboxes_come_back_stopped_with_files_and_services
         let starts = daemon.ok(&["exec", "kept", "--", "cat", "/root/starts"]);
         (starts.lines().count() == 2).then_some(())
     });
+}
+
+/// Sandboxes-to-be that the daemon says are ready.
+fn ready(daemon: &Daemon) -> usize {
+    let page = daemon.http_open("GET", "/metrics").send().text();
+    let line = page.lines().find_map(|line| line.strip_prefix("burrow_stock_ready "));
+    line.expect("the page tells").parse().unwrap()
+}
+
+#[test]
+fn what_is_made_ahead_is_taken_made_again_and_gone_with_the_daemon() {
+    let mut daemon = Daemon::prepare("");
+    daemon.keep_ready(2);
+    daemon.launch();
+    eventually("the stock to fill", || (ready(&daemon) == 2).then_some(()));
+    let ahead = daemon.inventory();
+    assert_eq!((ahead.volumes.len(), ahead.networks.len(), ahead.cgroups.len()), (2, 2, 2));
+    assert_eq!(listed(&daemon).len(), 0, "it is nobody's sandbox yet");
+
+    // One that is told its name when it is taken, and one that keeps its own.
+    daemon.ok(&["create", "--name", "alpha"]);
+    let plain = daemon.ok(&["create"]);
+    let ids: Vec<String> = listed(&daemon).into_iter().map(|(id, _)| id).collect();
+    assert!(ids.iter().all(|id| ahead.volumes.contains(id)), "{ids:?} are not of {:?}", ahead.volumes);
+    for (sandbox, name) in [("alpha", "alpha"), (plain.as_str(), plain.as_str())] {
+        let said =
+            daemon.ok(&["exec", sandbox, "-c", "hostname; cat /etc/hostname; getent hosts $(hostname)"]);
+        assert_eq!(
+            said.lines().filter(|line| line.split_whitespace().any(|word| word == name)).count(),
+            3,
+            "{said}"
+        );
+    }
+    daemon.ok(&[
+        "exec",
+        "alpha",
+        "--",
+        "sh",
+        "-c",
+        "grep -q MemTotal:.*1048576 /proc/meminfo && echo kept > /root/file",
+    ]);
+
+    eventually("the stock to fill again", || (ready(&daemon) == 2).then_some(()));
+    assert_eq!(daemon.inventory().volumes.len(), 4);
+    assert_eq!(daemon.terminate(), Some(0));
+    let left = daemon.inventory();
+    assert_eq!(left.sandboxes(), ids.iter().cloned().collect(), "an orderly end leaves no stock");
+
+    // What a crash leaves is removed by the next start, without a word of warning.
+    daemon.launch();
+    eventually("the stock to fill", || (ready(&daemon) == 2).then_some(()));
+    daemon.kill();
+    assert_eq!(daemon.inventory().volumes.len(), 4);
+    daemon.keep_ready(0);
+    daemon.launch();
+    check_inventory(&daemon, "after a crash with a full stock");
+    assert!(!daemon.log().contains("that no sandbox has"), "{}", daemon.log());
+    assert_eq!(daemon.ok(&["exec", "alpha", "--", "cat", "/root/file"]), "kept");
+}
+
+#[test]
+fn a_kill_at_every_step_into_stock_and_out_of_it_leaves_the_host_as_the_catalog_says() {
+    for point in STOCK_POINTS {
+        let context = format!("after kill -9 at {point}");
+        let mut daemon = Daemon::prepare("");
+        daemon.keep_ready(1);
+        daemon.arm(Some(&format!("{point}=kill")));
+        // A point on the way into stock ends the daemon as soon as it is up, or before anybody could see that it is.
+        let is_of_create = point.starts_with("create");
+        daemon.spawn();
+        if is_of_create {
+            daemon.wait_up();
+            eventually("the stock to fill", || (ready(&daemon) == 1).then_some(()));
+            daemon.cli(&["create", "--name", "alpha"]);
+        }
+        daemon.wait_dead();
+        daemon.arm(None);
+        daemon.keep_ready(0);
+        daemon.launch();
+        check_inventory(&daemon, &context);
+        // From the one commit on, it is a sandbox.
+        assert_eq!(listed(&daemon).len(), usize::from(*point == "create.claimed"), "{context}");
+        daemon.cli(&["rm", "-f", "alpha"]);
+        daemon.ok(&["create", "--name", "omega"]);
+        assert_eq!(daemon.ok(&["exec", "omega", "--", "echo", "new"]), "new", "{context}");
+        daemon.ok(&["rm", "-f", "omega"]);
+        assert!(daemon.inventory().sandboxes().is_empty(), "{context}");
+    }
+}
+
+#[test]
+fn a_failure_on_the_way_into_stock_or_out_of_it_fails_no_create() {
+    for point in STOCK_POINTS.iter().filter(|point| **point != "create.claimed") {
+        let context = format!("after a failure at {point}");
+        let mut daemon = Daemon::prepare("");
+        daemon.keep_ready(1);
+        daemon.arm(Some(&format!("{point}=fail")));
+        daemon.launch();
+        if point.starts_with("create") {
+            eventually("the stock to fill", || (ready(&daemon) == 1).then_some(()));
+        }
+        daemon.ok(&["create", "--name", "alpha"]);
+        assert_eq!(daemon.ok(&["exec", "alpha", "--", "hostname"]), "alpha", "{context}");
+        assert_eq!(daemon.terminate(), Some(0));
+        daemon.arm(None);
+        daemon.keep_ready(0);
+        daemon.launch();
+        check_inventory(&daemon, &context);
+        assert_eq!(listed(&daemon).len(), 1, "{context}");
+    }
 }

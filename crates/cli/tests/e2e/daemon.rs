@@ -75,28 +75,7 @@ fn logs_are_structured_and_carry_sandbox_and_exec_ids() {
 fn it_serves_https_to_whoever_trusts_its_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let mut openssl = Command::new("openssl");
-    openssl.args([
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-    ]);
-    openssl.args(["-subj", "/CN=burrow test", "-addext", "subjectAltName=IP:127.0.0.1"]);
-    openssl.args([
-        "-addext",
-        "basicConstraints=critical,CA:FALSE",
-        "-keyout",
-        &at("key.pem"),
-        "-out",
-        &at("cert.pem"),
-    ]);
-    run(&mut openssl);
+    self_signed(&at("key.pem"), &at("cert.pem"));
     let daemon =
         Daemon::start_with(&format!("tls.cert = {:?}\ntls.key = {:?}", at("cert.pem"), at("key.pem")));
     let url = daemon.url().replace("http://", "https://");
@@ -113,6 +92,37 @@ fn it_serves_https_to_whoever_trusts_its_certificate() {
     assert!(String::from_utf8_lossy(&untrusted.stderr).contains("certificate"), "{untrusted:?}");
     let plain = daemon.cli(&["ls"]);
     assert!(!plain.status.success(), "and nothing in clear");
+    certificate_changes_without_a_restart(&daemon, &folder, &url);
+}
+
+/// SIGHUP brings a new certificate into use; one that is of no use leaves the last one in place.
+fn certificate_changes_without_a_restart(daemon: &Daemon, folder: &tempfile::TempDir, url: &str) {
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let ask = |trusted: &str| {
+        let mut command = daemon.command(&["--ca-file", trusted, "ls"]);
+        command.env("BURROW_URL", url).output().unwrap().status.success()
+    };
+    let old = at("old.pem");
+    std::fs::copy(at("cert.pem"), &old).unwrap();
+    self_signed(&at("key.pem"), &at("cert.pem"));
+    assert!(ask(&old) && !ask(&at("cert.pem")), "nobody has told it yet");
+    let hang_up = || run(Command::new("kill").args(["-HUP", &daemon.pid().to_string()]));
+    hang_up();
+    eventually("the new certificate", || ask(&at("cert.pem")).then_some(()));
+    assert!(!ask(&old));
+    std::fs::copy(at("cert.pem"), &old).unwrap();
+    std::fs::write(at("cert.pem"), "nonsense").unwrap();
+    hang_up();
+    eventually("a word about it", || daemon.log().contains("the old one stays in use").then_some(()));
+    assert!(ask(&old));
+}
+
+fn self_signed(key: &str, certificate: &str) {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
+    openssl.args(["-days", "2", "-subj", "/CN=burrow test", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", key, "-out", certificate]);
+    run(&mut openssl);
 }
 
 #[test]

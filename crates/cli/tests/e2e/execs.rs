@@ -32,7 +32,7 @@ fn a_signal_a_missing_program_and_a_missing_sandbox_each_have_their_own_exit_cod
     daemon.create("alpha");
     let output = daemon.cli(&["exec", "alpha", "-c", "kill -TERM $$"]);
     assert_eq!(output.status.code(), Some(143));
-    let said = daemon.refused(&["exec", "alpha", "--", "no-such-program"], 125);
+    let said = daemon.refused(&["exec", "alpha", "--", "no-such-program"], 127);
     assert!(said.contains("no-such-program") && said.contains("alpha"), "{said}");
     let said = daemon.refused(&["exec", "nowhere", "--", "true"], 125);
     assert!(said.contains("nowhere") && said.contains("hint: "), "{said}");

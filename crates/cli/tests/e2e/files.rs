@@ -13,6 +13,20 @@ use crate::http::Call;
 const FILES: &str = "/v1/sandboxes/alpha/files";
 
 #[test]
+fn a_directory_of_a_hundred_thousand_entries_is_listed_and_one_more_is_refused() {
+    let daemon = Daemon::start();
+    daemon.create("alpha");
+    let make = "import os\nos.mkdir('/srv/many')\nfor i in range(100000): os.close(os.open(f'/srv/many/entry-{i:06}',os.O_CREAT))";
+    daemon.ok(&["exec", "alpha", "--", "python3", "-c", make]);
+    let list = daemon.json(&["files", "ls", "alpha", "/srv/many", "--json"]);
+    let list = list.as_array().unwrap();
+    assert_eq!(list.len(), 100_000);
+    assert_eq!((&list[0]["name"], &list[99_999]["name"]), (&json!("entry-000000"), &json!("entry-099999")));
+    daemon.sh("alpha", "touch /srv/many/one-more");
+    daemon.get("/v1/sandboxes/alpha/files/list?path=/srv/many").refused(429, "too_many");
+}
+
+#[test]
 fn files_are_written_read_looked_at_listed_moved_changed_and_removed() {
     let daemon = Daemon::start();
     daemon.create("alpha");

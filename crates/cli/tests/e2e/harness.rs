@@ -25,6 +25,8 @@ pub(crate) struct Daemon {
     child: Option<Child>,
     fault: Option<String>,
     extra: String,
+    /// Sandboxes-to-be it keeps ready. None for most tests, which compare what is on the host with what was asked for.
+    ready: usize,
     env: Vec<(String, String)>,
 }
 
@@ -111,6 +113,7 @@ impl Daemon {
             child: None,
             fault: None,
             extra: extra.to_owned(),
+            ready: 0,
             env: Vec::new(),
         };
         fs::write(daemon.config(), daemon.configuration(&prepared)).unwrap();
@@ -123,12 +126,13 @@ impl Daemon {
             prepared.criu.as_ref().map_or(String::new(), |path| format!("criu = {:?}\n", path.display()));
         format!(
             "listen = \"127.0.0.1:0\"\nstate_dir = {:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n{}\n\
-             [pool]\npath = {:?}\n[runtime]\nguest = {:?}\ncgroup = {:?}\n{criu}[log]\nlevel = \"debug\"\n",
+             [pool]\npath = {:?}\nready = {}\n[runtime]\nguest = {:?}\ncgroup = {:?}\n{criu}[log]\nlevel = \"debug\"\n",
             at("state"),
             at("run"),
             at("admin.key"),
             self.extra,
             self.pool.display(),
+            self.ready,
             prepared.guest.display(),
             self.cgroup,
         )
@@ -155,6 +159,13 @@ impl Daemon {
         self.fault = fault.map(str::to_owned);
     }
 
+    /// Makes it keep so many ready, from the next launch on.
+    #[allow(dead_code, reason = "the attack suite shares this file and keeps none")]
+    pub(crate) fn keep_ready(&mut self, ready: usize) {
+        self.ready = ready;
+        fs::write(self.config(), self.configuration(&prepared())).unwrap();
+    }
+
     /// A variable of the daemon's environment, for the next launch.
     pub(crate) fn set_env(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
@@ -167,6 +178,12 @@ impl Daemon {
     }
 
     pub(crate) fn launch(&mut self) {
+        self.spawn();
+        self.wait_up();
+    }
+
+    /// Starts it, without waiting for anything.
+    pub(crate) fn spawn(&mut self) {
         assert!(self.child.is_none(), "it runs already");
         let _ = fs::remove_file(self.address_file());
         let log = fs::File::options()
@@ -182,6 +199,9 @@ impl Daemon {
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         self.child = Some(command.spawn().unwrap());
+    }
+
+    pub(crate) fn wait_up(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while self.address().is_none() {
             if let Some(status) = self.child.as_mut().unwrap().try_wait().unwrap() {
@@ -279,10 +299,18 @@ impl Daemon {
         if self.child.is_some() {
             self.kill();
         }
+        for pid in self.egress_processes() {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).output();
+        }
         let inventory = self.inventory();
         inventory.kill_machines();
         inventory.remove_networks();
         let _ = fs::remove_dir_all(self.folder.path().join("run"));
+    }
+
+    /// The egress process that serves this daemon's sandboxes; several while one takes over from another.
+    pub(crate) fn egress_processes(&self) -> Vec<u32> {
+        crate::inventory::egress_processes(&self.folder.path().join("run"))
     }
 
     pub(crate) fn inventory(&self) -> Inventory {
@@ -298,6 +326,9 @@ impl Drop for Daemon {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
+        }
+        for pid in self.egress_processes() {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).output();
         }
         let inventory = self.inventory();
         inventory.kill_machines();

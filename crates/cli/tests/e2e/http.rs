@@ -138,10 +138,10 @@ impl Call {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        let mut head = format!(
-            "{} {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n",
-            self.method, self.target, self.address
-        );
+        let mut head = format!("{} {} HTTP/1.1\r\nconnection: close\r\n", self.method, self.target);
+        if self.headers.iter().all(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+            head.push_str(&format!("host: {}\r\n", self.address));
+        }
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }

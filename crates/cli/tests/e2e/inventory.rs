@@ -144,3 +144,28 @@ fn mounts_under(folder: &Path) -> Vec<String> {
         .filter_map(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
         .collect()
 }
+
+/// Egress processes whose control socket is under `run_dir`.
+pub(crate) fn egress_processes(run_dir: &Path) -> Vec<u32> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| serves(*pid, run_dir).is_some()).collect()
+}
+
+fn serves(pid: u32, run_dir: &Path) -> Option<()> {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    command.split(|byte| *byte == 0).find(|word| *word == b"egress-process")?;
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let inode = |entry: std::io::Result<fs::DirEntry>| {
+        let target = fs::read_link(entry.ok()?.path()).ok()?;
+        Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+    };
+    let own: BTreeSet<String> = descriptors.filter_map(inode).collect();
+    let sockets = fs::read_to_string(format!("/proc/{pid}/net/unix")).ok()?;
+    let under = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let place = fields.get(7).copied().unwrap_or_default();
+        fields.get(6).is_some_and(|inode| own.contains(*inode)) && Path::new(place).starts_with(run_dir)
+    };
+    sockets.lines().any(under).then_some(())
+}

@@ -1,0 +1,150 @@
+//! Follows an image being made: a bar for each layer under way on a terminal, plain lines elsewhere.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use burrow_api::{BuildProgress, Image, ItemState};
+use burrow_client::NdjsonStream;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::failure::{Failure, OrFail, Stop};
+use crate::print;
+use crate::print::escape::escape;
+
+/// What is shown of the work.
+#[derive(Debug)]
+struct Screen {
+    /// `None` where there is no terminal.
+    bars: Option<MultiProgress>,
+    stage: Option<ProgressBar>,
+    items: BTreeMap<u32, ProgressBar>,
+    /// Without a terminal: what was said last, of the whole and of each item.
+    said: String,
+    states: BTreeMap<u32, ItemState>,
+}
+
+/// Reads to the end, and answers the images.
+pub(super) async fn follow(
+    mut lines: NdjsonStream<BuildProgress>,
+    what: impl Fn() -> String,
+) -> Result<Vec<Image>, Stop> {
+    let mut screen = Screen::new();
+    while let Some(progress) = lines.next().await.or_fail(&what)? {
+        match progress {
+            BuildProgress::Stage { stage, percent } => screen.stage(&stage, percent),
+            BuildProgress::Item { index, count, what, state, bytes, bytes_total } => {
+                screen.item(index, count, &what, state, bytes, bytes_total);
+            }
+            BuildProgress::Output { text } => screen.output(&text),
+            BuildProgress::Done { image, more } => {
+                screen.clear();
+                return Ok([*image].into_iter().chain(more).collect());
+            }
+            BuildProgress::Error { error } => {
+                screen.clear();
+                let mut failure = Failure::new(what());
+                failure.causes.push(error.message);
+                failure.hint = error.hint;
+                return Err(failure.into());
+            }
+        }
+    }
+    screen.clear();
+    Err(Failure::new(what()).hint("the daemon ended the work without a word; its log says more").into())
+}
+
+impl Screen {
+    fn new() -> Self {
+        let bars = std::io::stderr().is_terminal().then(MultiProgress::new);
+        Self { bars, stage: None, items: BTreeMap::new(), said: String::new(), states: BTreeMap::new() }
+    }
+
+    fn stage(&mut self, stage: &str, percent: Option<u8>) {
+        let text = escape(stage);
+        let Some(bars) = &self.bars else {
+            if self.said != text {
+                print::note(&text);
+                self.said = text;
+            }
+            return;
+        };
+        let bar = self.stage.get_or_insert_with(|| bars.insert(0, ProgressBar::new(100)));
+        let template = if percent.is_some() { "{msg} [{bar:30}] {percent}%" } else { "{spinner} {msg}" };
+        bar.set_style(style(template));
+        bar.set_message(text);
+        bar.enable_steady_tick(TICK);
+        if let Some(percent) = percent {
+            bar.set_position(u64::from(percent.min(100)));
+        }
+    }
+
+    fn item(&mut self, index: u32, count: u32, what: &str, state: ItemState, bytes: u64, total: Option<u64>) {
+        let word = word(state);
+        let what = escape(what);
+        let Some(bars) = &self.bars else {
+            if self.states.insert(index, state) != Some(state) {
+                print::note(&format!("[{}/{count}] {what}: {word}", index + 1));
+            }
+            return;
+        };
+        if let Some(stage) = self.stage.take() {
+            stage.finish_and_clear();
+        }
+        let place = self.items.range(..index).count();
+        let bar = self.items.entry(index).or_insert_with(|| bars.insert(place, ProgressBar::new(1)));
+        bar.set_message(format!("[{}/{count}] {what}: {word}", index + 1));
+        match state {
+            ItemState::Downloading | ItemState::Unpacking => {
+                bar.set_style(style("{msg} [{bar:30}] {bytes}/{total_bytes}"));
+                bar.set_length(total.unwrap_or(bytes).max(1));
+                bar.set_position(bytes);
+            }
+            ItemState::Running => {
+                bar.set_style(style("{spinner} {msg}"));
+                bar.enable_steady_tick(TICK);
+            }
+            ItemState::Cached | ItemState::Done => {
+                bar.set_style(style("{msg}"));
+                bar.finish();
+            }
+        }
+    }
+
+    fn output(&self, text: &str) {
+        // Lines of a stranger's program: no control character of theirs reaches the terminal.
+        for line in text.split_inclusive('\n') {
+            let shown = escape(line.trim_end_matches(['\r', '\n']));
+            match &self.bars {
+                Some(bars) => {
+                    let _ = bars.println(shown);
+                }
+                None => {
+                    let _ = writeln!(std::io::stderr().lock(), "{shown}");
+                }
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(bars) = &self.bars {
+            let _ = bars.clear();
+        }
+    }
+}
+
+const TICK: Duration = Duration::from_millis(200);
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the templates are ours").progress_chars("=> ")
+}
+
+fn word(state: ItemState) -> &'static str {
+    match state {
+        ItemState::Downloading => "downloading",
+        ItemState::Unpacking => "unpacking",
+        ItemState::Running => "running",
+        ItemState::Cached => "cached",
+        ItemState::Done => "done",
+    }
+}

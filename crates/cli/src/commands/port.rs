@@ -1,0 +1,115 @@
+//! `burrow port`: what listens in a sandbox, and who may open it.
+
+use std::time::Duration;
+
+use burrow_api::{CreatePortUrl, Port};
+use clap::{Args, Subcommand};
+
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::parse;
+use crate::print::{self, Format, table};
+
+/// What listens in a sandbox, and who may open it
+///
+/// A port is private: it opens with a key of yours (header X-Burrow-Key), or by a link from `port url` or `open`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow port ls web
+  burrow port publish web 8080                 anybody may open it
+  burrow port unpublish web 8080
+  burrow port url web 8080 --expires 1h        a link for a browser, which needs no key
+  curl -H \"X-Burrow-Key: $BURROW_API_KEY\" http://8080-web.localhost:7700/")]
+pub(crate) struct PortArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List what listens, with its process, and what is public
+    Ls {
+        sandbox: String,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Let anybody open a port, without a key
+    Publish {
+        sandbox: String,
+        #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+        port: u16,
+    },
+    /// Make a port private again
+    Unpublish {
+        sandbox: String,
+        #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+        port: u16,
+    },
+    /// Print a link that opens a port without a key
+    Url(UrlArgs),
+}
+
+#[derive(Debug, Args)]
+struct UrlArgs {
+    /// How long the link opens it, 30 days at most
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::duration_from_second)]
+    expires: Duration,
+    sandbox: String,
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(crate) async fn run(ctx: &Context, args: PortArgs) -> Result<(), Stop> {
+    let client = ctx.client()?;
+    match args.action {
+        Action::Ls { sandbox, format } => {
+            let ports = client.ports(&sandbox).await;
+            let ports = ports.or_fail(|| format!("could not list the ports of sandbox `{sandbox}`"))?;
+            if format.json {
+                return print::json::pretty(&ports);
+            }
+            let rows: Vec<_> = ports.iter().map(row).collect();
+            table::print(&["PORT", "ACCESS", "ADDRESS", "USER", "PID", "COMMAND", "URL"], &rows)
+        }
+        Action::Publish { sandbox, port } => client
+            .publish_port(&sandbox, port)
+            .await
+            .or_fail(|| format!("could not publish port {port} of sandbox `{sandbox}`")),
+        Action::Unpublish { sandbox, port } => client
+            .unpublish_port(&sandbox, port)
+            .await
+            .or_fail(|| format!("could not make port {port} of sandbox `{sandbox}` private")),
+        Action::Url(args) => {
+            let request = url_request(args.expires);
+            let link = client.port_url(&args.sandbox, args.port, &request).await;
+            let link = link.or_fail(|| what(&args.sandbox, args.port))?;
+            if args.format.json { print::json::pretty(&link) } else { print::line(&link.url) }
+        }
+    }
+}
+
+pub(super) fn what(sandbox: &str, port: u16) -> String {
+    format!("could not make a link to port {port} of sandbox `{sandbox}`")
+}
+
+pub(super) fn url_request(expires: Duration) -> CreatePortUrl {
+    // Longer than the daemon gives is asked for as it is, and refused with the bound.
+    let expires_seconds = u32::try_from(expires.as_secs()).unwrap_or(u32::MAX).max(1);
+    CreatePortUrl { expires_seconds }
+}
+
+fn row(port: &Port) -> Vec<String> {
+    let command = port.command.clone().filter(|command| !command.is_empty()).or_else(|| port.process.clone());
+    vec![
+        port.port.to_string(),
+        if port.published { "public" } else { "private" }.to_owned(),
+        if port.addresses.is_empty() { "-".to_owned() } else { port.addresses.join(",") },
+        port.user.clone().unwrap_or_default(),
+        port.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+        command.unwrap_or_default(),
+        port.url.clone(),
+    ]
+}
