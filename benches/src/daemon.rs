@@ -32,6 +32,8 @@ pub(crate) struct Prepared {
     pub(crate) state: PathBuf,
     /// The sealed image, a read-only subvolume with `rootfs/` in it.
     pub(crate) image: PathBuf,
+    /// The reverse proxy to compare with.
+    pub(crate) nginx: Option<PathBuf>,
 }
 
 impl Prepared {
@@ -49,6 +51,7 @@ impl Prepared {
             state: absolute(&arguments.state)?,
             pool,
             image,
+            nginx: arguments.nginx.clone().or_else(|| in_path("nginx")),
         })
     }
 
@@ -261,6 +264,11 @@ fn spawn(prepared: &Prepared, folder: &Path) -> Result<Child, BenchError> {
         .process_group(0)
         .spawn()
         .map_err(BenchError::io("start", prepared.burrow.display()))
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), BenchError> {

@@ -10,10 +10,12 @@ mod error;
 mod figures;
 mod inventory;
 mod machine;
+mod nginx;
 mod null_device;
 mod process;
 mod report;
 mod samples;
+mod tiny_server;
 mod wire;
 
 use std::path::PathBuf;
@@ -39,6 +41,9 @@ struct Arguments {
     /// A mounted btrfs pool with `template/images/` and `template/catalog.db`, as `scripts/test-pool.sh` makes it.
     #[arg(long, value_name = "PATH", env = "BURROW_TEST_POOL")]
     pool: PathBuf,
+    /// The proxy to compare with; one in PATH when absent.
+    #[arg(long, value_name = "PATH")]
+    nginx: Option<PathBuf>,
     /// Where daemons keep their state. Not on tmpfs, where a catalog costs nothing to sync.
     #[arg(long, value_name = "PATH", default_value = "/var/tmp")]
     state: PathBuf,
@@ -54,6 +59,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some(tiny_server::ROLE) {
+        return tiny_server::main(&words.next().unwrap_or_default());
+    }
     let arguments = Arguments::parse();
     // One thread: a request then wakes nobody but the daemon, and the client takes no more than one core.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {

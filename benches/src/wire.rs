@@ -28,7 +28,12 @@ impl Wire {
         stream.set_nodelay(true).map_err(BenchError::io("set up the connection to", address))?;
         let request =
             format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nx-api-key: {}\r\n\r\n", daemon.key());
-        Ok(Self { stream, request: request.into_bytes(), buffer: BytesMut::with_capacity(HEADER_BYTES_MAX) })
+        Ok(Self::over(stream, request))
+    }
+
+    /// Ready to send this request over this connection.
+    pub(crate) fn over(stream: TcpStream, request: String) -> Self {
+        Self { stream, request: request.into_bytes(), buffer: BytesMut::with_capacity(HEADER_BYTES_MAX) }
     }
 
     /// Asks once; anything but status 200 with a length is an error.

@@ -1,9 +1,12 @@
 //! The figures, in groups that share a set-up.
 
 mod create;
+mod egress;
 mod exec;
 mod files;
+mod gateway;
 mod idle;
+mod import;
 mod load;
 mod pause;
 
@@ -25,6 +28,9 @@ pub(crate) enum Group {
     Files,
     Idle,
     Load,
+    Gateway,
+    Import,
+    Egress,
 }
 
 /// How much is measured.
@@ -39,6 +45,9 @@ pub(crate) struct Scale {
     pub(crate) lists: u32,
     pub(crate) load_creates: u32,
     pub(crate) load_requests: u32,
+    pub(crate) import_rounds: u32,
+    pub(crate) gateway_requests: u32,
+    pub(crate) egress_connections: u32,
 }
 
 impl Scale {
@@ -53,6 +62,9 @@ impl Scale {
         lists: 200,
         load_creates: 200,
         load_requests: 20_000,
+        import_rounds: 7,
+        gateway_requests: 80_000,
+        egress_connections: 1_000,
     };
     pub(crate) const QUICK: Self = Self {
         creates: 5,
@@ -64,12 +76,24 @@ impl Scale {
         lists: 20,
         load_creates: 16,
         load_requests: 400,
+        import_rounds: 2,
+        gateway_requests: 1_600,
+        egress_connections: 50,
     };
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Create, Self::Exec, Self::Pause, Self::Files, Self::Idle, Self::Load];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Create,
+        Self::Exec,
+        Self::Pause,
+        Self::Files,
+        Self::Idle,
+        Self::Load,
+        Self::Gateway,
+        Self::Import,
+        Self::Egress,
+    ];
 
     pub(crate) fn describe(self) -> &'static str {
         match self {
@@ -79,6 +103,9 @@ impl Group {
             Self::Files => "file read and write, against cat through a pipe",
             Self::Idle => "many idle sandboxes",
             Self::Load => "many clients at once",
+            Self::Import => "image import, against tar x",
+            Self::Egress => "the way out of a sandbox, against a direct one",
+            Self::Gateway => "HTTP into a sandbox, against nginx",
         }
     }
 
@@ -94,6 +121,11 @@ impl Group {
             Self::Files => with_daemon(prepared, async |daemon| files::measure(daemon, scale).await).await,
             Self::Idle => with_daemon(prepared, async |daemon| idle::measure(daemon, scale).await).await,
             Self::Load => with_daemon(prepared, async |daemon| load::measure(daemon, scale).await).await,
+            Self::Import => import::measure(prepared, scale).await,
+            Self::Egress => egress::measure(prepared, scale).await,
+            Self::Gateway => {
+                with_daemon(prepared, async |daemon| gateway::measure(daemon, prepared, scale).await).await
+            }
         }
     }
 }
