@@ -4,7 +4,7 @@
 export PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help up down image test test-all attacks bench lint fmt uninstall
+.PHONY: help up down image test test-all attacks fuzz bench lint fmt uninstall
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test-all: ## The same and the long ones: cycles, version matrices, fuzzing
 
 attacks: ## Only the suites of hostile code
 	@scripts/test.sh --attacks
+
+fuzz: ## Feed what reads strangers' bytes with nonsense, for a while
+	@scripts/fuzz.sh
 
 bench: ## Measure the promised figures on this machine
 	@scripts/bench.sh

@@ -104,9 +104,11 @@ export BURROW_URL BURROW_API_KEY
 
 # === The passes ===
 
-# Streams that end only when somebody hangs up, a WebSocket, and what takes minutes.
+# Streams that end only when somebody hangs up, a WebSocket, what takes minutes, and what dials hosts it is given.
 excluded=(
+    --exclude-path '/v1/sandboxes/{sandbox}/egress/test'
     --exclude-path '/v1/sandboxes/{sandbox}/execs/{exec}/attach'
+    --exclude-path '/v1/sandboxes/{sandbox}/ports/{port}/connect'
     --exclude-path '/v1/sandboxes/{sandbox}/files/watch'
     --exclude-path '/v1/backup'
     --exclude-name 'POST /v1/images'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the promised figures on this machine and prints them; the JSON goes to target/bench/foundation.json.
 #
-#   scripts/bench.sh [--quick] [--only GROUP]...     groups: create exec pause files idle load
+#   scripts/bench.sh [--quick] [--only GROUP]...     groups: create exec pause files idle load gateway
 #
 # Uses the pool in BURROW_TEST_POOL where that is set, else the one of scripts/test-pool.sh, which is unmounted
 # afterwards unless it was mounted before. A missed target is shown, and is no error.
@@ -34,4 +34,6 @@ if [ -z "$pool" ]; then
 fi
 
 say "measuring (some minutes; leave the machine alone)"
-"$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" "$@"
+nginx=()
+[ ! -x "$lib_dir/nginx/usr/sbin/nginx" ] || nginx=(--nginx "$lib_dir/nginx/usr/sbin/nginx")
+"$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" "${nginx[@]}" "$@"

@@ -34,6 +34,9 @@ test_needs=(
     shellcheck:shellcheck
     openssl:openssl
     pgrep:procps
+    docker-registry:docker-registry
+    skopeo:skopeo
+    umoci:umoci
 )
 bench_needs=(crun:crun)
 
@@ -54,6 +57,7 @@ main() {
     install_packages "${wanted[@]}"
     install_cargo
     install_criu
+    case " $* " in *" --bench "*) unpack_nginx ;; esac
 }
 
 check_kernel() {
@@ -125,6 +129,25 @@ install_criu() {
     say "installing CRIU $criu_min or newer into $lib_dir/criu (nothing else on this machine changes)"
     "$repo/scripts/get-criu.sh" "$lib_dir/criu" "$criu_min" ||
         note "no CRIU: sandboxes work, but their processes cannot be kept on disk. \`burrow doctor\` says more."
+}
+
+# The proxy the benchmarks compare with. Unpacked, not installed: its package would start a web server on this machine.
+unpack_nginx() {
+    local work
+    has "$lib_dir/nginx/usr/sbin/nginx" && return
+    has apt-get || { note "no apt-get: the gateway is measured only where nginx is in PATH"; return; }
+    say "unpacking nginx into $lib_dir/nginx (nothing else on this machine changes)"
+    work=$(mktemp -d)
+    chmod 755 "$work"
+    if (cd "$work" && apt-get download -q -o APT::Sandbox::User=root nginx >/dev/null 2>&1) &&
+        mkdir -p "$lib_dir/nginx" && dpkg-deb -x "$work"/nginx_*.deb "$lib_dir/nginx" &&
+        "$lib_dir/nginx/usr/sbin/nginx" -v 2>/dev/null; then
+        note "nginx in $lib_dir/nginx"
+    else
+        rm -rf "$lib_dir/nginx"
+        note "no nginx: the gateway is measured only where it is in PATH"
+    fi
+    rm -rf "$work"
 }
 
 main "$@"

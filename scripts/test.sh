@@ -65,6 +65,8 @@ summary() {
     broken=$(awk '/^test result:/ {sum += $6} END {print sum + 0}' "$log")
     say "summary"
     grep -hE '^blocked [0-9]+/' "$log" >&2 || true
+    # What this machine could not show, such as package mirrors that it does not reach.
+    grep -hE '^skipped: ' "$log" >&2 || true
     note "$passed tests passed, $broken failed, $((SECONDS - started)) s"
     if [ ${#failed[@]} -gt 0 ]; then
         grep -hE '^test .* FAILED$' "$log" >&2 || true
@@ -99,6 +101,7 @@ case $mode in
     step tests suites
     step attacks attacks
     step api api_fuzz 200
+    step fuzz scripts/fuzz.sh 60
     step lint scripts/lint.sh
     ;;
 --ci)

@@ -68,6 +68,10 @@ stop_daemon() {
     if [ -n "$pid" ] && tr '\0' ' ' < "/proc/$pid/cmdline" 2>/dev/null | grep -q 'burrow serve'; then
         kill -KILL "$pid" 2>/dev/null || true
     fi
+    # A daemon that ends in order ends the egress process with the last sandbox; this is for one that did not.
+    for pid in $(pgrep -f "^$PREFIX/bin/burrow egress-process " 2>/dev/null || true); do
+        kill -KILL "$pid" 2>/dev/null || true
+    done
 }
 
 # Every directory of ours in every control group hierarchy, the deepest first.
