@@ -93,7 +93,7 @@ pub(super) const KEYS: &[Key] = &[
     key(
         "pool.ready",
         Kind::Count(0, 64),
-        Some("4"),
+        Some("8"),
         "Sandboxes-to-be kept ready for each image and limits in use, so that a create takes one instead of making it. \
          Each holds a volume, a network and about 2 MiB of RAM. 0 keeps none.",
     ),
