@@ -69,7 +69,7 @@ stop_daemon() {
         kill -KILL "$pid" 2>/dev/null || true
     fi
     # A daemon that ends in order ends the egress process with the last sandbox; this is for one that did not.
-    for pid in $(pgrep -f "^$PREFIX/bin/burrow egress-process " 2>/dev/null || true); do
+    for pid in $(pgrep -f "^($PREFIX/bin|$lib_dir)/burrow egress-process " 2>/dev/null || true); do
         kill -KILL "$pid" 2>/dev/null || true
     done
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use burrow_egress::Supervisor;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -45,6 +46,7 @@ impl Place {
 
     /// Removes everything, sandboxes or not. Best effort: what resists is left for the next sweep of the pool.
     pub(crate) fn remove(&self) {
+        self.end_egress();
         self.kill_all();
         for mount in mount_points_under(&self.run_dir).into_iter().rev() {
             let _ = unmount(&mount, UnmountFlags::DETACH);
@@ -58,6 +60,17 @@ impl Place {
             }
         }
         let _ = fs::remove_dir_all(&self.pool);
+    }
+
+    /// A daemon that was killed leaves the process behind that serves its sandboxes' doors.
+    fn end_egress(&self) {
+        let run_dir = self.run_dir.join("egress");
+        // On a thread of its own: this may run on one of the async runtime, which must not start another.
+        let end = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map(|runtime| runtime.block_on(Supervisor::remove_all(&run_dir)))
+        });
+        let _ = end.join();
     }
 
     fn kill_all(&self) {

@@ -61,7 +61,7 @@ async fn an_image_may_have_several_names_and_lose_them() {
     assert_eq!(catalog.tag_image(&tenant, &one.id, name("one")).await.unwrap(), None, "it has it already");
     assert_eq!(catalog.tag_image(&tenant, &one.id, name("two")).await.unwrap(), Some(two.id.clone()));
     let names = catalog.image(&tenant, &one.id).await.unwrap().unwrap().image.names;
-    assert_eq!(names, [name("registry.example.com/a/b:c"), name("one"), name("two")]);
+    assert_eq!(names, [name("one"), name("registry.example.com/a/b:c"), name("two")]);
 
     assert_eq!(catalog.untag_image(&tenant, &name("one")).await.unwrap(), Some(one.id.clone()));
     assert_eq!(catalog.untag_image(&tenant, &name("one")).await.unwrap(), None);

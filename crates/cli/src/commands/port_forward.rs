@@ -115,14 +115,26 @@ async fn accept(listener: TcpListener, target: Target, slots: Arc<Semaphore>) {
 
 async fn carry(target: Target, local: TcpStream, _slot: OwnedSemaphorePermit) {
     let _ = local.set_nodelay(true);
-    let carried =
-        async { target.client.connect_port(&target.sandbox, target.remote).await?.carry(local).await };
-    let Err(error) = carried.await else { return };
+    match target.client.connect_port(&target.sandbox, target.remote).await {
+        Ok(connection) => {
+            if let Err(error) = connection.carry(local).await {
+                tell(target.remote, &error);
+            }
+        }
+        Err(error) => {
+            tell(target.remote, &error);
+            // Only now: whoever sees the connection close finds the reason told.
+            drop(local);
+        }
+    }
+}
+
+fn tell(remote: u16, error: &burrow_client::ClientError) {
     // Local programs hang up as they please.
     if matches!(error, burrow_client::ClientError::Local { .. }) {
         return;
     }
-    let failure = Failure::new(format!("a connection to port {} ended", target.remote)).because(&error);
+    let failure = Failure::new(format!("a connection to port {remote} ended")).because(error);
     print::note(&failure.to_string());
     if let Some(hint) = error.hint() {
         print::note(&format!("hint: {}", escape(&hint)));
