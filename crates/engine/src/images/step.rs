@@ -42,6 +42,9 @@ const RING_BYTES: u32 = 1 << 20;
 const TAIL_LINES: usize = 8;
 const TAIL_LINE_BYTES: usize = 160;
 
+/// Hosts that a step was not let through to and is told of.
+const REFUSALS_MAX: usize = 4;
+
 /// Pieces of a copy under way.
 const PIECES_MAX: usize = 8;
 
@@ -189,6 +192,7 @@ impl<'a> Workshop<'a> {
     }
 
     async fn exec(&self, step: &str, options: ExecOptions, tell: &Tell) -> Result<(), EngineError> {
+        let began_ms = self.engine.now_ms();
         let started = self.engine.exec(self.tenant, &self.row.id, options).await?;
         let (guest, mut connection) = (started.guest, started.connection);
         let mut tail = Tail::default();
@@ -221,10 +225,22 @@ impl<'a> Workshop<'a> {
             ExecState::Ended(outcome) => Err(EngineError::BuildStep {
                 step: crate::engine::shown(step),
                 ended: ended(&outcome),
-                tail: tail.text(),
+                tail: self.refusals(began_ms).await + &tail.text(),
             }),
             ExecState::Running => Err(guest.error(GuestError::OutOfTurn)),
         }
+    }
+
+    /// What the step was not let through to: programs tell of it in words of their own, if at all.
+    async fn refusals(&self, since_ms: u64) -> String {
+        let id = &self.row.id;
+        let denied = self.engine.denied_during(self.tenant, id, since_ms, self.engine.now_ms(), true).await;
+        // Service records (`_http._tcp.…`) are asked for on the off chance; nobody misses them.
+        let missed = denied.iter().filter(|denied| !denied.host.starts_with('_'));
+        missed
+            .take(REFUSALS_MAX)
+            .map(|denied| format!("not let through to `{}`: {} | ", denied.host, denied.reason))
+            .collect()
     }
 
     fn too_long(&self) -> EngineError {
