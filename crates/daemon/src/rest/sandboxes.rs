@@ -7,8 +7,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use burrow_api::{CreateSandbox, Page, Sandbox, SandboxState, Stats, UpdateSandbox, defaults};
-use burrow_catalog::{Idempotency, SandboxFilter};
-use burrow_model::Label;
+use burrow_catalog::{Idempotency, SandboxFilter, SandboxRow};
+use burrow_engine::{Engine, EngineError};
+use burrow_model::{Label, SandboxId, TenantId};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -164,10 +165,13 @@ pub(crate) async fn update(
     body: JsonBody<UpdateSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let update = convert::update_options(body.value)?;
-    let id = caller.sandbox(&app, &path.sandbox).await?;
-    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let row = app.see_through(async move { Ok(engine.update(&tenant, &id, update).await?) }).await?;
-    Ok(Json(convert::sandbox(row)))
+    changed(
+        &app,
+        &caller,
+        &path,
+        |engine, tenant, id| async move { engine.update(&tenant, &id, update).await },
+    )
+    .await
 }
 
 #[utoipa::path(
@@ -196,9 +200,28 @@ pub(crate) async fn start(
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let id = caller.sandbox(&app, &path.sandbox).await?;
-    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let row = app.see_through(async move { Ok(engine.start_sandbox(&tenant, &id).await?) }).await?;
+    changed(
+        &app,
+        &caller,
+        &path,
+        |engine, tenant, id| async move { engine.start_sandbox(&tenant, &id).await },
+    )
+    .await
+}
+
+/// Sees a change through, and answers what the sandbox has become.
+async fn changed<F>(
+    app: &Arc<App>,
+    caller: &Executor,
+    path: &SandboxPath,
+    change: impl FnOnce(Engine, TenantId, SandboxId) -> F,
+) -> Result<Json<Sandbox>, ApiError>
+where
+    F: Future<Output = Result<SandboxRow, EngineError>> + Send + 'static,
+{
+    let id = caller.sandbox(app, &path.sandbox).await?;
+    let change = change(app.engine.clone(), caller.tenant().clone(), id);
+    let row = app.see_through(async move { Ok(change.await?) }).await?;
     Ok(Json(convert::sandbox(row)))
 }
 
@@ -227,10 +250,10 @@ pub(crate) async fn stop(
         return Err(ApiError::invalid(format!("`grace_ms` must be at most {GRACE_MS_MAX}")));
     }
     let grace = Duration::from_millis(grace_ms);
-    let id = caller.sandbox(&app, &path.sandbox).await?;
-    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let row = app.see_through(async move { Ok(engine.stop_sandbox(&tenant, &id, grace).await?) }).await?;
-    Ok(Json(convert::sandbox(row)))
+    changed(&app, &caller, &path, |engine, tenant, id| async move {
+        engine.stop_sandbox(&tenant, &id, grace).await
+    })
+    .await
 }
 
 #[utoipa::path(
@@ -243,10 +266,7 @@ pub(crate) async fn pause(
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let id = caller.sandbox(&app, &path.sandbox).await?;
-    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let row = app.see_through(async move { Ok(engine.pause(&tenant, &id).await?) }).await?;
-    Ok(Json(convert::sandbox(row)))
+    changed(&app, &caller, &path, |engine, tenant, id| async move { engine.pause(&tenant, &id).await }).await
 }
 
 #[utoipa::path(
@@ -259,10 +279,7 @@ pub(crate) async fn resume(
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let id = caller.sandbox(&app, &path.sandbox).await?;
-    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    let row = app.see_through(async move { Ok(engine.resume(&tenant, &id).await?) }).await?;
-    Ok(Json(convert::sandbox(row)))
+    changed(&app, &caller, &path, |engine, tenant, id| async move { engine.resume(&tenant, &id).await }).await
 }
 
 #[utoipa::path(
