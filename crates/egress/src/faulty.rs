@@ -1,99 +1,66 @@
-//! A driver that fails on demand, so that tests can walk every failure of an operation.
-//!
-//! Exactly one call fails, the one with the given number; the calls after it work again, because the undo that
-//! follows a failure has to be able to succeed. A call can fail before it acts (nothing happened) or after it acted
-//! (it happened, and nobody was told): the second is what a crash or a lost answer looks like from the engine.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! A driver that fails on demand; see [`Fault`].
 
 use async_trait::async_trait;
-use burrow_model::SandboxId;
+use burrow_model::{Fails, Fault, SandboxId};
 use tokio::sync::mpsc;
 
 use crate::{Counters, Egress, EgressError, LogEntry, Policy, Target, Trial};
 
-/// Whether the failing call does its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fails {
-    /// Nothing has been done.
-    BeforeActing,
-    /// All has been done, and the answer is lost.
-    AfterActing,
-}
-
-/// Wraps a driver and fails the call numbered `fail_at`, counted from 0 over all fallible methods.
+/// Wraps a driver and fails one call, counted over all fallible methods.
 #[derive(Debug)]
 pub struct Faulty<E> {
     pub inner: E,
-    fails: Fails,
-    fail_at: u64,
-    calls: AtomicU64,
+    fault: Fault,
 }
 
 impl<E> Faulty<E> {
     pub fn new(inner: E, fail_at: u64, fails: Fails) -> Self {
-        Self { inner, fails, fail_at, calls: AtomicU64::new(0) }
+        Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
-    /// How many calls were made so far.
+    /// How many calls were counted so far.
     pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::SeqCst)
+        self.fault.calls()
     }
 
-    /// Whether the failure has happened. A walk ends with the first run that did not meet it.
+    /// Whether the failure has happened.
     pub fn has_failed(&self) -> bool {
-        self.calls() > self.fail_at
+        self.fault.has_happened()
     }
 
-    /// The fault of this call, if it is the chosen one.
-    fn strike(&self) -> Option<Fails> {
-        (self.calls.fetch_add(1, Ordering::SeqCst) == self.fail_at).then_some(self.fails)
-    }
-}
-
-/// Runs one call of the wrapped driver, or the fault it was chosen for.
-async fn struck<T>(
-    fails: Option<Fails>,
-    call: impl Future<Output = Result<T, EgressError>>,
-) -> Result<T, EgressError> {
-    match fails {
-        None => call.await,
-        Some(Fails::BeforeActing) => Err(EgressError::Injected),
-        Some(Fails::AfterActing) => {
-            call.await?;
-            Err(EgressError::Injected)
-        }
+    async fn run<T>(&self, call: impl Future<Output = Result<T, EgressError>>) -> Result<T, EgressError> {
+        self.fault.run(EgressError::Injected, call).await
     }
 }
 
 #[async_trait]
 impl<E: Egress> Egress for Faulty<E> {
     async fn attach(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
-        struck(self.strike(), self.inner.attach(id, policy)).await
+        self.run(self.inner.attach(id, policy)).await
     }
 
     async fn adopt(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
-        struck(self.strike(), self.inner.adopt(id, policy)).await
+        self.run(self.inner.adopt(id, policy)).await
     }
 
     async fn set_policy(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
-        struck(self.strike(), self.inner.set_policy(id, policy)).await
+        self.run(self.inner.set_policy(id, policy)).await
     }
 
     async fn detach(&self, id: &SandboxId) -> Result<(), EgressError> {
-        struck(self.strike(), self.inner.detach(id)).await
+        self.run(self.inner.detach(id)).await
     }
 
     async fn attached(&self) -> Result<Vec<SandboxId>, EgressError> {
-        struck(self.strike(), self.inner.attached()).await
+        self.run(self.inner.attached()).await
     }
 
     async fn trial(&self, id: &SandboxId, target: &Target) -> Result<Trial, EgressError> {
-        struck(self.strike(), self.inner.trial(id, target)).await
+        self.run(self.inner.trial(id, target)).await
     }
 
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EgressError> {
-        struck(self.strike(), self.inner.counters(id)).await
+        self.run(self.inner.counters(id)).await
     }
 
     fn log(&self) -> Option<mpsc::Receiver<LogEntry>> {

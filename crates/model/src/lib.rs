@@ -1,7 +1,8 @@
 //! The nouns of Burrow: ids, specifications, states and the rules between them.
 //!
-//! Pure: no IO, no clock, no async, no wire format. Every other crate may use this one; it uses none of ours.
+//! Pure: no IO, no clock, no async but in [`Fault`], which is for tests, no wire format. Every other crate may use this one; it uses none of ours.
 
+mod fault;
 mod id;
 mod image;
 mod image_name;
@@ -12,6 +13,7 @@ mod name;
 pub mod network;
 mod spec;
 
+pub use fault::{Fails, Fault};
 pub use id::{ExecId, IdError, ImageId, KeyId, OperationId, SandboxId, TenantId};
 pub use image::{BUILD_LABEL, Image, ImageConfig, ImageOrigin, ImageStep};
 pub use image_name::{ImageName, ImageNameError, ImageRef};

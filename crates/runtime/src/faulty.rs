@@ -1,61 +1,40 @@
-//! A driver that fails on demand, for walking every failure.
+//! A driver that fails on demand; see [`Fault`].
 //!
-//! The calls that act or answer about one sandbox are counted from 0, and the chosen one fails: either before the
-//! driver has done anything, or after it has done all of it. A caller must cope with both, since an error never says
-//! which of the two it was. `capabilities` is not counted, since it cannot fail, and `ended` is not, since watchers
-//! call it at times of their own.
+//! Counted are the calls that act or answer about one sandbox. `capabilities` is not, since it cannot fail, and `ended`
+//! is not, since watchers call it at times of their own.
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use burrow_model::{Limits, SandboxId};
+use burrow_model::{Fails, Fault, Limits, SandboxId};
 
 use crate::{Begun, BootOptions, Capabilities, FinishOptions, Incidents, Machine, Runtime, RuntimeError};
 
-/// `inner`, but its `fail_at`-th call fails.
+/// `inner`, but one of its calls fails.
 #[derive(Debug)]
 pub struct Faulty<R> {
     pub inner: R,
-    fail_at: u64,
-    when: FailWhen,
-    calls: AtomicU64,
-}
-
-/// On which side of the action the failure falls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailWhen {
-    /// Nothing has been done.
-    Before,
-    /// Everything has been done, and nobody was told.
-    After,
+    fault: Fault,
 }
 
 impl<R> Faulty<R> {
-    /// Both sides of the action, for loops over all failures.
-    pub const SIDES: [FailWhen; 2] = [FailWhen::Before, FailWhen::After];
-
-    pub fn new(inner: R, fail_at: u64, when: FailWhen) -> Self {
-        Self { inner, fail_at, when, calls: AtomicU64::new(0) }
+    pub fn new(inner: R, fail_at: u64, fails: Fails) -> Self {
+        Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
-    /// How many calls were counted: a walk is over when it is not above `fail_at`.
+    /// How many calls were counted so far.
     pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::SeqCst)
+        self.fault.calls()
     }
 
-    /// Counts one call and runs it, or not, or forgets its answer.
+    /// Whether the failure has happened.
+    pub fn has_failed(&self) -> bool {
+        self.fault.has_happened()
+    }
+
     async fn run<T>(&self, call: impl Future<Output = Result<T, RuntimeError>>) -> Result<T, RuntimeError> {
-        let chosen = self.calls.fetch_add(1, Ordering::SeqCst) == self.fail_at;
-        match (chosen, self.when) {
-            (false, FailWhen::Before | FailWhen::After) => call.await,
-            (true, FailWhen::Before) => Err(RuntimeError::Injected),
-            (true, FailWhen::After) => {
-                call.await?;
-                Err(RuntimeError::Injected)
-            }
-        }
+        self.fault.run(RuntimeError::Injected, call).await
     }
 }
 
@@ -149,7 +128,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_before_the_action_leaves_nothing_and_one_after_it_leaves_everything() {
-        for (when, live) in [(FailWhen::Before, 0), (FailWhen::After, 1)] {
+        for (when, live) in [(Fails::BeforeActing, 0), (Fails::AfterActing, 1)] {
             let faulty = Faulty::new(Sim::default(), 0, when);
             let error = faulty.boot(&SandboxId::generate(), options()).await.unwrap_err();
             assert!(matches!(error, RuntimeError::Injected), "{error}");
@@ -159,7 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_chosen_call_fails() {
-        let faulty = Faulty::new(Sim::default(), 1, FailWhen::Before);
+        let faulty = Faulty::new(Sim::default(), 1, Fails::BeforeActing);
         let id = SandboxId::generate();
         faulty.boot(&id, options()).await.unwrap();
         assert!(faulty.pause(&id).await.is_err());

@@ -1,68 +1,32 @@
-//! A driver that fails on demand, for walking every failure.
-//!
-//! A step can fail in two ways that its caller cannot tell apart: it did nothing, or it did all and the answer was
-//! lost. Both must be walked, since only the second finds an undo that forgets what was made.
+//! A driver that fails on demand; see [`Fault`]. Only calls that change something are counted.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use burrow_model::{ImageId, SandboxId};
+use burrow_model::{Fails, Fault, ImageId, SandboxId};
 
 use crate::{Chunks, Inventory, Space, VolumeError, VolumeId, Volumes};
-
-/// Whether a failing call does its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fails {
-    BeforeActing,
-    AfterActing,
-}
 
 /// Passes calls on to `inner`; one of those that change something fails.
 #[derive(Debug)]
 pub struct Faulty<V> {
     pub inner: V,
-    fails: Fails,
-    /// Calls left until the one that fails.
-    left: AtomicU64,
+    fault: Fault,
 }
 
 impl<V> Faulty<V> {
-    /// Lets `fail_at` changing calls pass, fails the next, and lets the rest pass.
     pub fn new(inner: V, fail_at: u64, fails: Fails) -> Self {
-        Self { inner, fails, left: AtomicU64::new(fail_at) }
+        Self { inner, fault: Fault::new(fail_at, fails) }
     }
 
-    /// Whether the failure has happened. A walk ends with the first run that did not meet it.
+    /// Whether the failure has happened.
     pub fn has_failed(&self) -> bool {
-        self.left.load(Ordering::SeqCst) == u64::MAX
-    }
-
-    /// Counts a call; `true` for the one that must fail. After it the counter rests at `u64::MAX`.
-    fn is_the_one(&self) -> bool {
-        let before = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| match left {
-            u64::MAX => None,
-            0 => Some(u64::MAX),
-            left => Some(left - 1),
-        });
-        before == Ok(0)
+        self.fault.has_happened()
     }
 
     /// One call that changes something.
-    async fn change<T: Send>(
-        &self,
-        call: impl Future<Output = Result<T, VolumeError>> + Send,
-    ) -> Result<T, VolumeError> {
-        if !self.is_the_one() {
-            return call.await;
-        }
-        match self.fails {
-            Fails::BeforeActing => {}
-            Fails::AfterActing => {
-                call.await?;
-            }
-        }
-        Err(VolumeError::Injected)
+    async fn change<T>(&self, call: impl Future<Output = Result<T, VolumeError>>) -> Result<T, VolumeError> {
+        self.fault.run(VolumeError::Injected, call).await
     }
 }
 

@@ -178,7 +178,7 @@ async fn walk(fault: Fault) -> bool {
     let met = match fault.seam {
         Seam::Volumes => world.volumes.has_failed(),
         Seam::Network => world.network.has_failed(),
-        Seam::Runtime => world.runtime.calls() > fault.call,
+        Seam::Runtime => world.runtime.has_failed(),
         Seam::Egress => world.egress.has_failed(),
     };
     // What could not be removed is still named.

@@ -61,7 +61,7 @@ async fn run(act: Act, fault: Fault) -> bool {
         Seam::Volumes => world.volumes.has_failed(),
         Seam::Network => world.network.has_failed(),
         Seam::Egress => world.egress.has_failed(),
-        Seam::Runtime => world.runtime.calls() > fault.call,
+        Seam::Runtime => world.runtime.has_failed(),
     };
     if !met {
         return false;

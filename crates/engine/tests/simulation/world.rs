@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use burrow_catalog::{Catalog, SandboxRow};
-use burrow_egress::faulty::{Fails as EgressFails, Faulty as FaultyEgress};
+use burrow_egress::faulty::Faulty as FaultyEgress;
 use burrow_egress::sim::SimEgress;
 use burrow_engine::{
     BuildStage, CreateOptions, EgressSettings, Engine, EngineError, ImageBuilder, LimitsChange, ManualClock,
@@ -15,12 +15,14 @@ use burrow_engine::{
 };
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{Frame, Hello, Identity, Reply, Request};
-use burrow_model::{ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, SandboxId, State, TenantId};
-use burrow_network::faulty::{Fails as NetworkFails, Faulty as FaultyNetwork};
+use burrow_model::{
+    Fails, ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, SandboxId, State, TenantId,
+};
+use burrow_network::faulty::Faulty as FaultyNetwork;
 use burrow_network::sim::SimNetwork;
-use burrow_runtime::faulty::{FailWhen, Faulty as FaultyRuntime};
+use burrow_runtime::faulty::Faulty as FaultyRuntime;
 use burrow_runtime::sim::Sim as SimRuntime;
-use burrow_volumes::faulty::{Fails as VolumeFails, Faulty as FaultyVolumes};
+use burrow_volumes::faulty::Faulty as FaultyVolumes;
 use burrow_volumes::sim::Sim as SimVolumes;
 use burrow_volumes::{VolumeError, Volumes as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -71,18 +73,15 @@ impl World {
         let acts = fault.is_some_and(|fault| fault.acts);
         let network = SimNetwork::new();
         network.serve_by_default(obliging_guest().await);
-        let volumes = if acts { VolumeFails::AfterActing } else { VolumeFails::BeforeActing };
-        let networks = if acts { NetworkFails::AfterActing } else { NetworkFails::BeforeActing };
-        let egresses = if acts { EgressFails::AfterActing } else { EgressFails::BeforeActing };
-        let runtimes = if acts { FailWhen::After } else { FailWhen::Before };
+        let fails = if acts { Fails::AfterActing } else { Fails::BeforeActing };
         let catalog = Catalog::in_memory().unwrap();
         let tenant = catalog.default_tenant();
         let world = Self {
             catalog,
-            volumes: Arc::new(FaultyVolumes::new(sim, at(Seam::Volumes), volumes)),
-            network: Arc::new(FaultyNetwork::new(network, at(Seam::Network), networks)),
-            egress: Arc::new(FaultyEgress::new(SimEgress::new(), at(Seam::Egress), egresses)),
-            runtime: Arc::new(FaultyRuntime::new(SimRuntime::default(), at(Seam::Runtime), runtimes)),
+            volumes: Arc::new(FaultyVolumes::new(sim, at(Seam::Volumes), fails)),
+            network: Arc::new(FaultyNetwork::new(network, at(Seam::Network), fails)),
+            egress: Arc::new(FaultyEgress::new(SimEgress::new(), at(Seam::Egress), fails)),
+            runtime: Arc::new(FaultyRuntime::new(SimRuntime::default(), at(Seam::Runtime), fails)),
             clock: Arc::new(ManualClock::at(1_000_000)),
             tenant,
         };
