@@ -29,6 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub trait Fixture: Send + Sync {
     fn network(&self) -> &dyn Network;
 
+    /// Plays a machine that was restored: plugs an empty network namespace of its own into what `connect_later` gave,
+    /// and hands out what `connect` would have given for that.
+    fn plug_in(&self, attachment: &Attachment) -> io::Result<Attachment>;
+
     /// A listener on `port` of the sandbox's own address, as its guest would open one.
     fn listen(&self, id: &SandboxId, attachment: &Attachment, port: u16) -> io::Result<TcpListener>;
 
@@ -45,47 +49,61 @@ pub trait Fixture: Send + Sync {
     fn reopen(&self) -> Box<dyn Fixture>;
 }
 
-/// Runs the whole suite.
-pub async fn all(fixture: &dyn Fixture) {
-    a_connected_sandbox_is_in_the_inventory_and_a_released_one_is_not(fixture).await;
-    releasing_twice_or_what_never_was_is_fine(fixture).await;
-    a_guest_is_reached_by_dialling(fixture).await;
-    a_port_nobody_listens_on_refuses(fixture).await;
-    connecting_again_replaces_the_network(fixture).await;
-    a_handle_is_dead_once_its_sandbox_was_released(fixture).await;
-    what_was_never_connected_is_not_adopted(fixture).await;
-    the_next_daemon_adopts_what_this_one_connected(fixture).await;
-    a_connect_dropped_midway_leaves_at_most_what_release_removes(fixture).await;
-    a_crowd_connects_at_once_and_each_reaches_its_own_guest(fixture).await;
-    shutting_down_keeps_sandboxes_and_still_connects(fixture).await;
-    whatever_leaves_a_sandbox_arrives_at_its_doors(fixture).await;
-    doors_opened_again_take_over_and_what_was_accepted_lives_on(fixture).await;
-    the_next_daemon_opens_the_doors_of_what_this_one_connected(fixture).await;
-    only_a_connected_sandbox_has_doors(fixture).await;
+/// How a sandbox gets its network. What the suite promises of one, it promises of the other.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// For a new machine.
+    Now,
+    /// For a restored machine, which is plugged in.
+    Later,
 }
 
-async fn a_connected_sandbox_is_in_the_inventory_and_a_released_one_is_not(fixture: &dyn Fixture) {
+/// Runs the whole suite.
+pub async fn all(fixture: &dyn Fixture) {
+    for way in [Way::Now, Way::Later] {
+        a_connected_sandbox_is_in_the_inventory_and_a_released_one_is_not(fixture, way).await;
+        releasing_twice_or_what_never_was_is_fine(fixture, way).await;
+        a_guest_is_reached_by_dialling(fixture, way).await;
+        a_port_nobody_listens_on_refuses(fixture, way).await;
+        connecting_again_replaces_the_network(fixture, way).await;
+        a_handle_is_dead_once_its_sandbox_was_released(fixture, way).await;
+        what_was_never_connected_is_not_adopted(fixture, way).await;
+        the_next_daemon_adopts_what_this_one_connected(fixture, way).await;
+        whatever_leaves_a_sandbox_arrives_at_its_doors(fixture, way).await;
+        doors_opened_again_take_over_and_what_was_accepted_lives_on(fixture, way).await;
+        the_next_daemon_opens_the_doors_of_what_this_one_connected(fixture, way).await;
+        only_a_connected_sandbox_has_doors(fixture, way).await;
+        a_connect_dropped_midway_leaves_at_most_what_release_removes(fixture, way).await;
+    }
+    a_network_without_a_machine_is_whole_but_for_that(fixture).await;
+    plugging_in_again_cuts_off_what_was_plugged_in_before(fixture).await;
+    nothing_is_plugged_into_a_network_that_was_released_or_replaced(fixture).await;
+    a_crowd_connects_at_once_and_each_reaches_its_own_guest(fixture).await;
+    shutting_down_keeps_sandboxes_and_still_connects(fixture).await;
+}
+
+async fn a_connected_sandbox_is_in_the_inventory_and_a_released_one_is_not(fixture: &dyn Fixture, way: Way) {
     let network = fixture.network();
     let id = SandboxId::generate();
-    connect(network, &id).await;
+    connect(fixture, way, &id).await;
     assert!(inventory(network).await.contains(&id));
     release(network, &id).await;
     assert!(!inventory(network).await.contains(&id));
 }
 
-async fn releasing_twice_or_what_never_was_is_fine(fixture: &dyn Fixture) {
+async fn releasing_twice_or_what_never_was_is_fine(fixture: &dyn Fixture, way: Way) {
     let network = fixture.network();
     let id = SandboxId::generate();
     release(network, &id).await;
-    connect(network, &id).await;
+    connect(fixture, way, &id).await;
     release(network, &id).await;
     release(network, &id).await;
 }
 
-async fn a_guest_is_reached_by_dialling(fixture: &dyn Fixture) {
+async fn a_guest_is_reached_by_dialling(fixture: &dyn Fixture, way: Way) {
     let network = fixture.network();
     let id = SandboxId::generate();
-    let link = connect(network, &id).await;
+    let link = connect(fixture, way, &id).await;
     let guest = Guest::start(fixture, &id, &link.attachment);
     for _ in 0..3 {
         assert!(guest.is_behind(&*link.dial).await);
@@ -93,20 +111,20 @@ async fn a_guest_is_reached_by_dialling(fixture: &dyn Fixture) {
     release(network, &id).await;
 }
 
-async fn a_port_nobody_listens_on_refuses(fixture: &dyn Fixture) {
+async fn a_port_nobody_listens_on_refuses(fixture: &dyn Fixture, way: Way) {
     let network = fixture.network();
     let id = SandboxId::generate();
-    let link = connect(network, &id).await;
+    let link = connect(fixture, way, &id).await;
     let error = link.dial.dial(PORT).await.expect_err("nobody listens");
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     release(network, &id).await;
 }
 
-async fn connecting_again_replaces_the_network(fixture: &dyn Fixture) {
+async fn connecting_again_replaces_the_network(fixture: &dyn Fixture, way: Way) {
     let network = fixture.network();
     let id = SandboxId::generate();
-    let first = connect(network, &id).await;
-    let second = connect(network, &id).await;
+    let first = connect(fixture, way, &id).await;
+    let second = connect(fixture, way, &id).await;
     let guest = Guest::start(fixture, &id, &second.attachment);
     assert!(guest.is_behind(&*second.dial).await);
     assert!(first.dial.dial(PORT).await.is_err(), "the first network is gone");
@@ -115,10 +133,10 @@ async fn connecting_again_replaces_the_network(fixture: &dyn Fixture) {
     assert!(!inventory(network).await.contains(&id));
 }
 
-async fn a_handle_is_dead_once_its_sandbox_was_released(fixture: &dyn Fixture) {
+async fn a_handle_is_dead_once_its_sandbox_was_released(fixture: &dyn Fixture, way: Way) {
     let network = fixture.network();
     let id = SandboxId::generate();
-    let link = connect(network, &id).await;
+    let link = connect(fixture, way, &id).await;
     let guest = Guest::start(fixture, &id, &link.attachment);
     assert!(guest.is_behind(&*link.dial).await);
     release(network, &id).await;
@@ -126,18 +144,60 @@ async fn a_handle_is_dead_once_its_sandbox_was_released(fixture: &dyn Fixture) {
     assert_eq!(error.kind(), io::ErrorKind::NotConnected);
 }
 
-async fn what_was_never_connected_is_not_adopted(fixture: &dyn Fixture) {
+async fn a_network_without_a_machine_is_whole_but_for_that(fixture: &dyn Fixture) {
+    let network = fixture.network();
+    let id = SandboxId::generate();
+    let Link { attachment, dial } = connect_later(fixture, &id).await;
+    assert!(inventory(network).await.contains(&id));
+    assert!(network.adopt(&id).await.expect("adopting works").is_some());
+    let doors = network.doors(&id).await.expect("doors are opened before anything runs");
+    assert!(dial.dial(PORT).await.is_err(), "there is no machine yet");
+    let link = Link { attachment: fixture.plug_in(&attachment).expect("plugging in works"), dial };
+    let leaving = Leaving { fixture, id, link, doors: LiveDoors::new(doors) };
+    leaving.arrives().await;
+    leaving.end().await;
+}
+
+async fn plugging_in_again_cuts_off_what_was_plugged_in_before(fixture: &dyn Fixture) {
+    let id = SandboxId::generate();
+    let Link { attachment, dial } = connect_later(fixture, &id).await;
+    let plug_in = || fixture.plug_in(&attachment).expect("plugging in works");
+    // A first restore that failed; what is left of it may still be there.
+    let earlier = plug_in();
+    let link = Link { attachment: plug_in(), dial };
+    let guest = Guest::start(fixture, &id, &link.attachment);
+    assert!(guest.is_behind(&*link.dial).await);
+    drop(earlier);
+    assert!(guest.is_behind(&*link.dial).await, "the end of the earlier one is nothing to the later");
+    let doors = fixture.network().doors(&id).await.expect("a connected sandbox has doors");
+    let leaving = Leaving { fixture, id, link, doors: LiveDoors::new(doors) };
+    leaving.arrives().await;
+    leaving.end().await;
+}
+
+async fn nothing_is_plugged_into_a_network_that_was_released_or_replaced(fixture: &dyn Fixture) {
+    let id = SandboxId::generate();
+    let first = connect_later(fixture, &id).await;
+    let second = connect_later(fixture, &id).await;
+    assert!(fixture.plug_in(&first.attachment).is_err(), "it was replaced");
+    fixture.plug_in(&second.attachment).expect("plugging in works");
+    release(fixture.network(), &id).await;
+    let error = fixture.plug_in(&second.attachment).expect_err("it was released");
+    assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+}
+
+async fn what_was_never_connected_is_not_adopted(fixture: &dyn Fixture, way: Way) {
     let network = fixture.network();
     let id = SandboxId::generate();
     assert!(network.adopt(&id).await.expect("asking is no error").is_none());
-    connect(network, &id).await;
+    connect(fixture, way, &id).await;
     release(network, &id).await;
     assert!(network.adopt(&id).await.expect("asking is no error").is_none());
 }
 
-async fn the_next_daemon_adopts_what_this_one_connected(fixture: &dyn Fixture) {
+async fn the_next_daemon_adopts_what_this_one_connected(fixture: &dyn Fixture, way: Way) {
     let id = SandboxId::generate();
-    let link = connect(fixture.network(), &id).await;
+    let link = connect(fixture, way, &id).await;
     let guest = Guest::start(fixture, &id, &link.attachment);
     let next = fixture.reopen();
     assert!(inventory(next.network()).await.contains(&id));
@@ -150,11 +210,14 @@ async fn the_next_daemon_adopts_what_this_one_connected(fixture: &dyn Fixture) {
     next.network().shutdown().await;
 }
 
-async fn a_connect_dropped_midway_leaves_at_most_what_release_removes(fixture: &dyn Fixture) {
+async fn a_connect_dropped_midway_leaves_at_most_what_release_removes(fixture: &dyn Fixture, way: Way) {
     let network = fixture.network();
     for polls in 0..4 {
         let id = SandboxId::generate();
-        let mut connect = network.connect(&id);
+        let mut connect = match way {
+            Way::Now => network.connect(&id),
+            Way::Later => network.connect_later(&id),
+        };
         for _ in 0..polls {
             // One step only: whatever it is waiting for has hardly happened by then.
             if (&mut connect).now_or_never().is_some() {
@@ -189,18 +252,18 @@ async fn shutting_down_keeps_sandboxes_and_still_connects(fixture: &dyn Fixture)
     let next = fixture.reopen();
     let network = next.network();
     let (before, after) = (SandboxId::generate(), SandboxId::generate());
-    let link = connect(network, &before).await;
+    let link = connect(&*next, Way::Now, &before).await;
     let guest = Guest::start(fixture, &before, &link.attachment);
     network.shutdown().await;
     network.shutdown().await;
     assert!(guest.is_behind(&*link.dial).await);
-    connect(network, &after).await;
+    connect(&*next, Way::Now, &after).await;
     release(network, &before).await;
     release(network, &after).await;
 }
 
-async fn whatever_leaves_a_sandbox_arrives_at_its_doors(fixture: &dyn Fixture) {
-    let (one, other) = (Leaving::start(fixture).await, Leaving::start(fixture).await);
+async fn whatever_leaves_a_sandbox_arrives_at_its_doors(fixture: &dyn Fixture, way: Way) {
+    let (one, other) = (Leaving::start(fixture, way).await, Leaving::start(fixture, way).await);
     for _ in 0..3 {
         one.arrives().await;
         other.arrives().await;
@@ -209,8 +272,8 @@ async fn whatever_leaves_a_sandbox_arrives_at_its_doors(fixture: &dyn Fixture) {
     other.end().await;
 }
 
-async fn doors_opened_again_take_over_and_what_was_accepted_lives_on(fixture: &dyn Fixture) {
-    let mut leaving = Leaving::start(fixture).await;
+async fn doors_opened_again_take_over_and_what_was_accepted_lives_on(fixture: &dyn Fixture, way: Way) {
+    let mut leaving = Leaving::start(fixture, way).await;
     let mut inside = fixture.leave(&leaving.id, &leaving.link.attachment).expect("a door is open");
     let (mut outside, _from) = accept(&leaving.doors.tcp).await;
     for _ in 0..3 {
@@ -223,8 +286,8 @@ async fn doors_opened_again_take_over_and_what_was_accepted_lives_on(fixture: &d
     leaving.end().await;
 }
 
-async fn the_next_daemon_opens_the_doors_of_what_this_one_connected(fixture: &dyn Fixture) {
-    let mut leaving = Leaving::start(fixture).await;
+async fn the_next_daemon_opens_the_doors_of_what_this_one_connected(fixture: &dyn Fixture, way: Way) {
+    let mut leaving = Leaving::start(fixture, way).await;
     let next = fixture.reopen();
     let doors = next.network().doors(&leaving.id).await.expect("its network is there");
     let _earlier = std::mem::replace(&mut leaving.doors, LiveDoors::new(doors));
@@ -233,12 +296,12 @@ async fn the_next_daemon_opens_the_doors_of_what_this_one_connected(fixture: &dy
     next.network().shutdown().await;
 }
 
-async fn only_a_connected_sandbox_has_doors(fixture: &dyn Fixture) {
+async fn only_a_connected_sandbox_has_doors(fixture: &dyn Fixture, way: Way) {
     let network = fixture.network();
     let id = SandboxId::generate();
     let refused = |outcome| matches!(outcome, Err(NetworkError::NotConnected { .. }));
     assert!(refused(network.doors(&id).await));
-    connect(network, &id).await;
+    connect(fixture, way, &id).await;
     assert!(network.doors(&id).await.is_ok());
     release(network, &id).await;
     assert!(refused(network.doors(&id).await));
@@ -274,9 +337,9 @@ impl LiveDoors {
 }
 
 impl<'a> Leaving<'a> {
-    async fn start(fixture: &'a dyn Fixture) -> Self {
+    async fn start(fixture: &'a dyn Fixture, way: Way) -> Self {
         let id = SandboxId::generate();
-        let link = connect(fixture.network(), &id).await;
+        let link = connect(fixture, way, &id).await;
         let doors = fixture.network().doors(&id).await.expect("a connected sandbox has doors");
         Self { fixture, id, link, doors: LiveDoors::new(doors) }
     }
@@ -323,8 +386,20 @@ async fn accept(door: &tokio::net::TcpListener) -> (tokio::net::TcpStream, std::
     arrived.expect("the connection arrives").expect("the door is open")
 }
 
-async fn connect(network: &dyn Network, id: &SandboxId) -> Link {
-    network.connect(id).await.expect("connecting works")
+async fn connect(fixture: &dyn Fixture, way: Way, id: &SandboxId) -> Link {
+    match way {
+        Way::Now => fixture.network().connect(id).await.expect("connecting works"),
+        Way::Later => {
+            let Link { attachment, dial } = connect_later(fixture, id).await;
+            Link { attachment: fixture.plug_in(&attachment).expect("plugging in works"), dial }
+        }
+    }
+}
+
+async fn connect_later(fixture: &dyn Fixture, id: &SandboxId) -> Link {
+    let link = fixture.network().connect_later(id).await.expect("connecting works");
+    assert!(matches!(link.attachment, Attachment::Later(_)));
+    link
 }
 
 async fn release(network: &dyn Network, id: &SandboxId) {

@@ -40,6 +40,10 @@ impl<N: Network> Network for Faulty<N> {
         self.run(self.inner.connect(id)).await
     }
 
+    async fn connect_later(&self, id: &SandboxId) -> Result<Link, NetworkError> {
+        self.run(self.inner.connect_later(id)).await
+    }
+
     async fn adopt(&self, id: &SandboxId) -> Result<Option<Arc<dyn Dial>>, NetworkError> {
         self.run(self.inner.adopt(id)).await
     }

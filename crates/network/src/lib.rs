@@ -23,7 +23,7 @@ pub mod sim;
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -42,6 +42,11 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// earlier call made: its caller lost the attachment, so nothing can be plugged into it any more.
     async fn connect(&self, id: &SandboxId) -> Result<Link, NetworkError>;
 
+    /// As `connect`, for a machine that comes with a network namespace of its own: one restored from a dump. Only the
+    /// gateway is made, so doors can be opened at once; the machine is wired to it by the [`Plug`] of the attachment,
+    /// and until then dialling it fails.
+    async fn connect_later(&self, id: &SandboxId) -> Result<Link, NetworkError>;
+
     /// Finds the network of a sandbox that was running before this daemon started; `None` when it is gone.
     async fn adopt(&self, id: &SandboxId) -> Result<Option<Arc<dyn Dial>>, NetworkError>;
 
@@ -56,7 +61,7 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// [`NetworkError::NotConnected`] for a sandbox that has no network.
     async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError>;
 
-    /// Removes all that `connect` made; handles given out for `id` stop dialling. Of an unknown sandbox: nothing to
+    /// Removes all that `connect` or `connect_later` made; handles given out for `id` stop dialling. Of an unknown sandbox: nothing to
     /// do.
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError>;
 
@@ -80,8 +85,20 @@ pub struct Link {
 pub enum Attachment {
     /// For containers: join these. The network namespace belongs to the user namespace; uids are mapped by it.
     Namespaces { user: OwnedFd, net: OwnedFd },
+    /// For machines that bring an empty network namespace along: plug it in before anything runs in it.
+    Later(Arc<dyn Plug>),
     /// For tests without a kernel.
     None,
+}
+
+/// The gateway's end of a sandbox's network that has no machine yet.
+pub trait Plug: fmt::Debug + Send + Sync {
+    /// Wires an empty network namespace to the gateway: interfaces, addresses, routes, as `connect` would have made
+    /// them. Blocks for about a millisecond; not to be called on an async thread.
+    ///
+    /// May be repeated, also for another namespace: whatever was plugged in before is cut off, so that a restore that
+    /// failed can be tried again. Fails once the sandbox's network was released or replaced.
+    fn plug(&self, net: BorrowedFd<'_>) -> io::Result<()>;
 }
 
 /// The listening sockets of one sandbox's way out. They do not block and are closed on `exec`.

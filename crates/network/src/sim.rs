@@ -10,13 +10,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use burrow_model::SandboxId;
 use tokio::net::TcpStream;
 
-use crate::{Attachment, Dial, Doors, Link, Network, NetworkError};
+use crate::{Attachment, Dial, Doors, Link, Network, NetworkError, Plug};
 
 /// The simulated host's networks.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +91,20 @@ impl SimNetwork {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The number of a new connection of `id`, in place of an earlier one.
+    fn begin(&self, id: &SandboxId) -> u64 {
+        let mut state = self.state();
+        state.connections += 1;
+        let connection = state.connections;
+        state.connected.insert(id.clone(), connection);
+        state.doors.remove(id);
+        connection
+    }
+
+    fn is_current(&self, id: &SandboxId, connection: u64) -> bool {
+        self.state().connected.get(id) == Some(&connection)
+    }
+
     fn dial_for(&self, id: &SandboxId, connection: u64) -> Arc<dyn Dial> {
         Arc::new(SimDial { network: self.clone(), id: id.clone(), connection })
     }
@@ -98,15 +113,14 @@ impl SimNetwork {
 #[async_trait]
 impl Network for SimNetwork {
     async fn connect(&self, id: &SandboxId) -> Result<Link, NetworkError> {
-        let connection = {
-            let mut state = self.state();
-            state.connections += 1;
-            let connection = state.connections;
-            state.connected.insert(id.clone(), connection);
-            state.doors.remove(id);
-            connection
-        };
+        let connection = self.begin(id);
         Ok(Link { attachment: Attachment::None, dial: self.dial_for(id, connection) })
+    }
+
+    async fn connect_later(&self, id: &SandboxId) -> Result<Link, NetworkError> {
+        let connection = self.begin(id);
+        let plug = SimPlug { network: self.clone(), id: id.clone(), connection };
+        Ok(Link { attachment: Attachment::Later(Arc::new(plug)), dial: self.dial_for(id, connection) })
     }
 
     async fn adopt(&self, id: &SandboxId) -> Result<Option<Arc<dyn Dial>>, NetworkError> {
@@ -153,6 +167,25 @@ fn open_doors() -> io::Result<(Doors, DoorAddresses)> {
     Ok((Doors { tcp: tcp.into(), dns_udp: dns_udp.into(), dns_tcp: dns_tcp.into() }, addresses))
 }
 
+fn released() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the sandbox's network was released")
+}
+
+/// Plugs in nothing: a simulated guest is reached as soon as its sandbox is connected, since simulated machines have
+/// no namespace to wire.
+#[derive(Debug)]
+struct SimPlug {
+    network: SimNetwork,
+    id: SandboxId,
+    connection: u64,
+}
+
+impl Plug for SimPlug {
+    fn plug(&self, _net: BorrowedFd<'_>) -> io::Result<()> {
+        if self.network.is_current(&self.id, self.connection) { Ok(()) } else { Err(released()) }
+    }
+}
+
 #[derive(Debug)]
 struct SimDial {
     network: SimNetwork,
@@ -164,13 +197,10 @@ struct SimDial {
 impl Dial for SimDial {
     async fn dial(&self, port: u16) -> io::Result<TcpStream> {
         let guest = {
-            let state = self.network.state();
-            if state.connected.get(&self.id) != Some(&self.connection) {
-                return Err(io::Error::new(
-                    io::ErrorKind::NotConnected,
-                    "the sandbox's network was released",
-                ));
+            if !self.network.is_current(&self.id, self.connection) {
+                return Err(released());
             }
+            let state = self.network.state();
             if state.unreachable.contains(&self.id) {
                 return Err(io::ErrorKind::HostUnreachable.into());
             }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::fs::File;
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,6 +15,7 @@ use burrow_network::conformance::{self, Fixture};
 use burrow_network::linux::{LinuxNetwork, Options};
 use burrow_network::sim::SimNetwork;
 use burrow_network::{Attachment, DNS_PORT, GATEWAY_V4, Network, SANDBOX_V4};
+use support::scene::new_machine;
 
 /// Somewhere else, from a range reserved for documentation.
 const ELSEWHERE: &str = "192.0.2.1:443";
@@ -23,6 +25,12 @@ struct Sim(SimNetwork);
 impl Fixture for Sim {
     fn network(&self) -> &dyn Network {
         &self.0
+    }
+
+    fn plug_in(&self, attachment: &Attachment) -> io::Result<Attachment> {
+        let Attachment::Later(plug) = attachment else { panic!("not for a machine to come") };
+        plug.plug(File::open("/proc/self/ns/net")?.as_fd())?;
+        Ok(Attachment::None)
     }
 
     fn listen(&self, id: &SandboxId, _attachment: &Attachment, _port: u16) -> io::Result<TcpListener> {
@@ -53,7 +61,7 @@ impl Fixture for Sim {
 fn net_of(attachment: &Attachment) -> BorrowedFd<'_> {
     match attachment {
         Attachment::Namespaces { net, user: _ } => net.as_fd(),
-        Attachment::None => panic!("the real driver hands out namespaces"),
+        Attachment::Later(_) | Attachment::None => panic!("the real driver hands out namespaces"),
     }
 }
 
@@ -73,6 +81,13 @@ impl Linux {
 impl Fixture for Linux {
     fn network(&self) -> &dyn Network {
         &*self.network
+    }
+
+    fn plug_in(&self, attachment: &Attachment) -> io::Result<Attachment> {
+        let Attachment::Later(plug) = attachment else { panic!("not for a machine to come") };
+        let [user, net] = new_machine();
+        plug.plug(net.as_fd())?;
+        Ok(Attachment::Namespaces { user, net })
     }
 
     fn listen(&self, _id: &SandboxId, attachment: &Attachment, port: u16) -> io::Result<TcpListener> {

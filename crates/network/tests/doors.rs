@@ -4,6 +4,7 @@
 //! P-N2 (gateway, host and neighbours), P-N10 (floods).
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[macro_use]
 mod support;
 
 use std::io::{self, Read, Write};
@@ -48,9 +49,7 @@ fn assert_arrives(scene: &Scene, doors: &Served, to: SocketAddr) {
 }
 
 /// E-N1, E-N3, P-N1.
-#[tokio::test]
-async fn every_tcp_connection_arrives_with_the_destination_it_was_meant_for() {
-    let scene = Scene::new().await;
+async fn every_tcp_connection_arrives_with_the_destination_it_was_meant_for(scene: Scene) {
     let doors = scene.open_doors().await;
     for to in [
         // Listened on, in the gateway and in the world, by the scene's decoys.
@@ -86,9 +85,7 @@ async fn every_tcp_connection_arrives_with_the_destination_it_was_meant_for() {
 }
 
 /// P-N2: whatever listens in the gateway, only the doors answer.
-#[tokio::test]
-async fn a_port_scan_of_the_gateway_finds_nothing_but_the_doors() {
-    let scene = Scene::new().await;
+async fn a_port_scan_of_the_gateway_finds_nothing_but_the_doors(scene: Scene) {
     let doors = scene.open_doors().await;
     let ports = [1, 22, 80, 111, 443, 4100, 7700, 8080, 33_333, 65_535];
     let decoys = ports.map(|port| {
@@ -113,9 +110,7 @@ async fn a_port_scan_of_the_gateway_finds_nothing_but_the_doors() {
 }
 
 /// P-N2: the host's own addresses are like any other.
-#[tokio::test]
-async fn a_connection_to_the_host_arrives_at_the_doors() {
-    let scene = Scene::new().await;
+async fn a_connection_to_the_host_arrives_at_the_doors(scene: Scene) {
     let doors = scene.open_doors().await;
     let decoy = TcpListener::bind("[::]:0").unwrap();
     decoy.set_nonblocking(true).unwrap();
@@ -136,9 +131,7 @@ async fn a_connection_to_the_host_arrives_at_the_doors() {
 }
 
 /// P-N2: `route_localnet` is on in every scene. A sandbox that sends 127.0.0.1 down the wire finds the doors, too.
-#[tokio::test]
-async fn a_connection_to_the_gateways_loopback_arrives_at_the_doors() {
-    let scene = Scene::new().await;
+async fn a_connection_to_the_gateways_loopback_arrives_at_the_doors(scene: Scene) {
     let doors = scene.open_doors().await;
     shell(
         scene.sandbox.as_fd(),
@@ -155,9 +148,7 @@ async fn a_connection_to_the_gateways_loopback_arrives_at_the_doors() {
 }
 
 /// A namespace is made with many of the host's own settings; those that other software switches on must not matter.
-#[tokio::test]
-async fn the_doors_work_whatever_the_host_thinks_of_sources() {
-    let scene = Scene::new().await;
+async fn the_doors_work_whatever_the_host_thinks_of_sources(scene: Scene) {
     let doors = scene.open_doors().await;
     let to = [WORLD_V4, WORLD_V6].map(|world| SocketAddr::new(address(world), 443));
     for setting in ["src_valid_mark", "rp_filter", "log_martians", "accept_local", "arp_filter"] {
@@ -190,9 +181,7 @@ async fn when_the_doors_are_closed_a_connection_fails_though_its_destination_lis
     }
 }
 
-#[tokio::test]
-async fn what_was_accepted_ends_with_the_process_that_holds_it_and_not_with_its_door() {
-    let scene = Scene::new().await;
+async fn what_was_accepted_ends_with_the_process_that_holds_it_and_not_with_its_door(scene: Scene) {
     let doors = scene.open_doors().await;
     let to = SocketAddr::new(address(WORLD_V4), 443);
     let mut stream = inside(scene.sandbox.as_fd(), || TcpStream::connect(to).unwrap());
@@ -206,9 +195,7 @@ async fn what_was_accepted_ends_with_the_process_that_holds_it_and_not_with_its_
     scene.end().await;
 }
 
-#[tokio::test]
-async fn questions_arrive_at_the_resolver_and_answers_come_from_the_address_that_was_asked() {
-    let scene = Scene::new().await;
+async fn questions_arrive_at_the_resolver_and_answers_come_from_the_address_that_was_asked(scene: Scene) {
     let doors = scene.open_doors().await;
     for gateway in [IpAddr::V4(GATEWAY_V4), IpAddr::V6(GATEWAY_V6)] {
         let own = own_address(gateway);
@@ -235,9 +222,7 @@ async fn questions_arrive_at_the_resolver_and_answers_come_from_the_address_that
     scene.end().await;
 }
 
-#[tokio::test]
-async fn without_doors_a_question_is_refused_at_once() {
-    let scene = Scene::new().await;
+async fn without_doors_a_question_is_refused_at_once(scene: Scene) {
     let ask = || {
         let socket = UdpSocket::bind((SANDBOX_V4, 0))?;
         socket.connect((GATEWAY_V4, DNS_PORT))?;
@@ -250,9 +235,7 @@ async fn without_doors_a_question_is_refused_at_once() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn whoever_holds_earlier_doors_is_told_and_gets_nothing_any_more() {
-    let scene = Scene::new().await;
+async fn whoever_holds_earlier_doors_is_told_and_gets_nothing_any_more(scene: Scene) {
     let Doors { tcp, dns_udp, dns_tcp } = scene.network.doors(&scene.id).await.unwrap();
     let earlier = tokio::net::TcpListener::from_std(tcp.into()).unwrap();
     let earlier_tcp = tokio::net::TcpListener::from_std(dns_tcp.into()).unwrap();
@@ -281,9 +264,7 @@ async fn whoever_holds_earlier_doors_is_told_and_gets_nothing_any_more() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn doors_outlive_a_release_and_no_new_ones_are_made() {
-    let scene = Scene::new().await;
+async fn doors_outlive_a_release_and_no_new_ones_are_made(scene: Scene) {
     let doors = scene.open_doors().await;
     scene.network.release(&scene.id).await.unwrap();
     let refused = scene.network.doors(&scene.id).await.unwrap_err();
@@ -294,9 +275,7 @@ async fn doors_outlive_a_release_and_no_new_ones_are_made() {
 }
 
 /// P-N10: connection tracking has a table for the whole host; sandboxes must not be able to fill it.
-#[tokio::test]
-async fn no_connection_of_a_sandbox_is_tracked() {
-    let scene = Scene::new().await;
+async fn no_connection_of_a_sandbox_is_tracked(scene: Scene) {
     let doors = scene.open_doors().await;
     let tracked = || {
         let count = "/proc/sys/net/netfilter/nf_conntrack_count";
@@ -318,10 +297,8 @@ async fn no_connection_of_a_sandbox_is_tracked() {
 }
 
 /// P-N10: whoever serves the doors is not flooded.
-#[tokio::test]
-async fn floods_of_questions_and_of_connections_are_cut() {
+async fn floods_of_questions_and_of_connections_are_cut(scene: Scene) {
     const FLOOD: u64 = 40_000;
-    let scene = Scene::new().await;
     let _doors = scene.open_doors().await;
     // Counts what our chain let in, since it comes later.
     shell(
@@ -354,4 +331,19 @@ async fn floods_of_questions_and_of_connections_are_cut() {
     assert!((1_000..FLOOD / 2).contains(&questions), "{questions} questions");
     assert!((4_000..FLOOD / 2).contains(&connections), "{connections} connections");
     scene.end().await;
+}
+
+both_ways! {
+    every_tcp_connection_arrives_with_the_destination_it_was_meant_for,
+    a_port_scan_of_the_gateway_finds_nothing_but_the_doors,
+    a_connection_to_the_host_arrives_at_the_doors,
+    a_connection_to_the_gateways_loopback_arrives_at_the_doors,
+    the_doors_work_whatever_the_host_thinks_of_sources,
+    what_was_accepted_ends_with_the_process_that_holds_it_and_not_with_its_door,
+    questions_arrive_at_the_resolver_and_answers_come_from_the_address_that_was_asked,
+    without_doors_a_question_is_refused_at_once,
+    whoever_holds_earlier_doors_is_told_and_gets_nothing_any_more,
+    doors_outlive_a_release_and_no_new_ones_are_made,
+    no_connection_of_a_sandbox_is_tracked,
+    floods_of_questions_and_of_connections_are_cut,
 }

@@ -5,6 +5,7 @@
 //! (raw sockets: a sandbox has none, the tests do), P-N5 (by raw connect, by another resolver).
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[macro_use]
 mod support;
 
 use std::io;
@@ -66,9 +67,7 @@ fn eth0(socket: impl AsFd) -> io::Result<u32> {
 }
 
 /// E-N3, E-N4, P-N5: QUIC, other resolvers, time, games: only the resolver of the gateway hears UDP.
-#[tokio::test]
-async fn no_udp_gets_out_but_questions_to_the_gateway() {
-    let scene = Scene::new().await;
+async fn no_udp_gets_out_but_questions_to_the_gateway(scene: Scene) {
     let doors = scene.open_doors().await;
     let mut attempts = Vec::new();
     for to in gateway_and_world() {
@@ -87,9 +86,7 @@ async fn no_udp_gets_out_but_questions_to_the_gateway() {
 }
 
 /// P-N3, P-N5: not to everybody on the wire either, be it for names, for addresses or for routers.
-#[tokio::test]
-async fn no_udp_gets_out_to_everybody() {
-    let scene = Scene::new().await;
+async fn no_udp_gets_out_to_everybody(scene: Scene) {
     let doors = scene.open_doors().await;
     let own = SocketAddr::new(SANDBOX_V4.into(), 0);
     let all_v4 = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
@@ -113,9 +110,7 @@ async fn no_udp_gets_out_to_everybody() {
 }
 
 /// E-N4, P-N4, P-N5.
-#[tokio::test]
-async fn no_protocol_but_tcp_and_udp_gets_out_even_with_raw_sockets() {
-    let scene = Scene::new().await;
+async fn no_protocol_but_tcp_and_udp_gets_out_even_with_raw_sockets(scene: Scene) {
     let doors = scene.open_doors().await;
     let mut attempts = Vec::new();
     for to in gateway_and_world() {
@@ -136,9 +131,7 @@ async fn no_protocol_but_tcp_and_udp_gets_out_even_with_raw_sockets() {
 }
 
 /// E-N4: a datagram in pieces is judged as a whole.
-#[tokio::test]
-async fn no_fragment_gets_out() {
-    let scene = Scene::new().await;
+async fn no_fragment_gets_out(scene: Scene) {
     let doors = scene.open_doors().await;
     let attempts: Vec<Attempt<'_>> = gateway_and_world()
         .into_iter()
@@ -160,9 +153,7 @@ async fn no_fragment_gets_out() {
 }
 
 /// E-N7: the rules are not inside.
-#[tokio::test]
-async fn root_inside_who_flushes_rules_and_adds_routes_gains_nothing() {
-    let scene = Scene::new().await;
+async fn root_inside_who_flushes_rules_and_adds_routes_gains_nothing(scene: Scene) {
     let doors = scene.open_doors().await;
     shell(
         scene.sandbox.as_fd(),
@@ -190,9 +181,7 @@ async fn root_inside_who_flushes_rules_and_adds_routes_gains_nothing() {
 }
 
 /// E-N8: neither the doors nor anything behind them hear a source that is not the sandbox's own.
-#[tokio::test]
-async fn nothing_from_a_spoofed_source_arrives_at_the_doors() {
-    let scene = Scene::new().await;
+async fn nothing_from_a_spoofed_source_arrives_at_the_doors(scene: Scene) {
     let doors = scene.open_doors().await;
     shell(
         scene.sandbox.as_fd(),
@@ -257,9 +246,7 @@ fn connect_from(from: IpAddr, to: SocketAddr, patience: Duration) -> io::Result<
 }
 
 /// P-N3: identity is the wire, and the wire has one hardware address.
-#[tokio::test]
-async fn nothing_from_a_foreign_hardware_address_arrives() {
-    let scene = Scene::new().await;
+async fn nothing_from_a_foreign_hardware_address_arrives(scene: Scene) {
     let doors = scene.open_doors().await;
     let ask = || {
         inside(scene.sandbox.as_fd(), || {
@@ -303,9 +290,7 @@ fn neighbours(namespace: BorrowedFd<'_>) -> String {
 }
 
 /// E-N8, P-N3: the table of neighbours has one limit for the whole host.
-#[tokio::test]
-async fn the_gateway_learns_no_neighbour_from_a_sandbox() {
-    let scene = Scene::new().await;
+async fn the_gateway_learns_no_neighbour_from_a_sandbox(scene: Scene) {
     let link_local = "fe80::bad";
     shell(
         scene.sandbox.as_fd(),
@@ -347,9 +332,7 @@ async fn the_gateway_learns_no_neighbour_from_a_sandbox() {
 }
 
 /// P-N3: what the gateway knows about its sandbox cannot be changed by an announcement.
-#[tokio::test]
-async fn a_gratuitous_announcement_does_not_move_an_address() {
-    let scene = Scene::new().await;
+async fn a_gratuitous_announcement_does_not_move_an_address(scene: Scene) {
     let announce = || {
         // The kernel announces its addresses whenever the hardware address changes.
         shell(
@@ -373,9 +356,7 @@ async fn a_gratuitous_announcement_does_not_move_an_address() {
 }
 
 /// E-N4, P-N2: neither redirects nor other advice changes where the gateway sends.
-#[tokio::test]
-async fn tcp_and_udp_at_once_change_nothing_for_each_other() {
-    let scene = Scene::new().await;
+async fn tcp_and_udp_at_once_change_nothing_for_each_other(scene: Scene) {
     let doors = scene.open_doors().await;
     // A served connection to an address is no pass for UDP to it.
     let to = address(WORLD_V4);
@@ -403,4 +384,17 @@ async fn without_the_rules_the_world_is_reached_past_the_doors() {
         doors.assert_nothing_arrived();
         scene.end().await;
     }
+}
+
+both_ways! {
+    no_udp_gets_out_but_questions_to_the_gateway,
+    no_udp_gets_out_to_everybody,
+    no_protocol_but_tcp_and_udp_gets_out_even_with_raw_sockets,
+    no_fragment_gets_out,
+    root_inside_who_flushes_rules_and_adds_routes_gains_nothing,
+    nothing_from_a_spoofed_source_arrives_at_the_doors,
+    nothing_from_a_foreign_hardware_address_arrives,
+    the_gateway_learns_no_neighbour_from_a_sandbox,
+    a_gratuitous_announcement_does_not_move_an_address,
+    tcp_and_udp_at_once_change_nothing_for_each_other,
 }

@@ -55,6 +55,7 @@ const AF_INET6: u8 = 10;
 // From <linux/rtnetlink.h>, <linux/if_link.h>, <linux/if_addr.h>, <linux/neighbour.h>, <linux/fib_rules.h>,
 // <linux/ip.h> and <linux/veth.h>.
 const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
@@ -119,9 +120,28 @@ pub(super) fn gateway(families: Families, sandbox: BorrowedFd<'_>) -> Batch {
     for (own, other) in ends().filter(|(own, _)| families.keep(*own)) {
         add_address(&mut batch, own);
         add_neighbour(&mut batch, other, SANDBOX_HARDWARE);
-        take_in_what_was_handed_over(&mut batch, family_of(own));
     }
     batch
+}
+
+/// For the gateway namespace, before it has an interface: what stays as it is, whatever is plugged into it.
+pub(super) fn routing(families: Families) -> Batch {
+    let mut batch = Batch::default();
+    batch.add("bring up an interface", RTM_NEWLINK, 0, &link_header(LOOPBACK, IFF_UP), |_| ());
+    for (gateway, _) in ends().filter(|(gateway, _)| families.keep(*gateway)) {
+        take_in_what_was_handed_over(&mut batch, family_of(gateway));
+    }
+    batch
+}
+
+/// Takes the pair away, whose end is in the namespace of `links`, and the other wherever it is; none: nothing to do.
+pub(super) fn cut_off(links: &Socket) -> Result<(), SlotError> {
+    let mut batch = Batch::default();
+    batch.add("remove the veth pair", RTM_DELLINK, 0, &link_header(PAIR, 0), |_| ());
+    match links.run(&batch) {
+        Err(error) if error.source.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// For the sandbox's namespace, once the pair is there: dresses the other end, and sends all else to the gateway.

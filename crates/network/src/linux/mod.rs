@@ -4,6 +4,7 @@
 //! pool ──slot──► connect ──gateway namespace──► run directory: kept beyond this process
 //!                   ├─────user and net namespace──► attachment: the machine joins them
 //!                   └─────dial, doors ──► dialler thread makes sockets in the gateway namespace
+//! connect_later ──gateway namespace──► the same, but for the attachment: a plug, for a namespace yet to come
 //! ```
 //!
 //! What a sandbox's network holds on to: its processes keep the net and the user namespace, the mount in the run
@@ -16,6 +17,7 @@ mod expression;
 mod interfaces;
 mod namespace;
 mod netlink;
+mod plug;
 mod pool;
 mod probe;
 mod rules;
@@ -33,11 +35,12 @@ use async_trait::async_trait;
 use burrow_model::SandboxId;
 
 use self::dialler::{Dialler, Gateway, GatewayDial};
+use self::plug::GatewayPlug;
 use self::pool::Pool;
 use self::run_dir::RunDir;
 use crate::{Attachment, Dial, Doors, Link, Network, NetworkError};
 
-pub use self::namespace::{UID_BASE, UID_COUNT};
+pub use self::namespace::{UID_BASE, UID_COUNT, random_owner};
 pub use self::netlink::SlotError;
 pub(crate) use self::probe::remedy;
 pub use self::probe::{Unable, probe};
@@ -111,14 +114,24 @@ impl LinuxNetwork {
         work.await.map_err(io::Error::other)?
     }
 
-    /// A handle on `gateway`, which from now on is `id`'s.
-    fn dial(&self, id: &SandboxId, gateway: Gateway) -> Arc<dyn Dial> {
+    /// Keeps `gateway` as `id`'s beyond this process.
+    async fn keep(&self, id: &SandboxId, gateway: OwnedFd) -> Result<Arc<Gateway>, NetworkError> {
+        let name = id.clone();
+        let gateway = self
+            .in_turn(move |run_dir| run_dir.keep(&name, gateway.as_fd()).map(|()| gateway))
+            .await
+            .map_err(step("keep the gateway namespace", id))?;
+        Ok(self.hand_over(id, Gateway::new(gateway)))
+    }
+
+    /// From now on `gateway` is `id`'s, and an earlier one is dead.
+    fn hand_over(&self, id: &SandboxId, gateway: Gateway) -> Arc<Gateway> {
         let gateway = Arc::new(gateway);
         let before = self.gateways().insert(id.clone(), Arc::downgrade(&gateway));
         if let Some(before) = before.and_then(|before| before.upgrade()) {
             before.close();
         }
-        self.handle(gateway)
+        gateway
     }
 
     fn handle(&self, gateway: Arc<Gateway>) -> Arc<dyn Dial> {
@@ -148,13 +161,16 @@ impl LinuxNetwork {
 impl Network for LinuxNetwork {
     async fn connect(&self, id: &SandboxId) -> Result<Link, NetworkError> {
         let slot = self.pool.take().await.map_err(|error| step(error.step, id)(error.source))?;
-        let (name, gateway) = (id.clone(), slot.gateway);
-        let gateway = self
-            .in_turn(move |run_dir| run_dir.keep(&name, gateway.as_fd()).map(|()| gateway))
-            .await
-            .map_err(step("keep the gateway namespace", id))?;
-        let dial = self.dial(id, Gateway::new(gateway));
-        Ok(Link { attachment: Attachment::Namespaces { user: slot.user, net: slot.net }, dial })
+        let gateway = self.keep(id, slot.gateway).await?;
+        let attachment = Attachment::Namespaces { user: slot.user, net: slot.net };
+        Ok(Link { attachment, dial: self.handle(gateway) })
+    }
+
+    async fn connect_later(&self, id: &SandboxId) -> Result<Link, NetworkError> {
+        let gateway = self.pool.make_gateway().await.map_err(|error| step(error.step, id)(error.source))?;
+        let gateway = self.keep(id, gateway).await?;
+        let attachment = Attachment::Later(Arc::new(GatewayPlug::new(Arc::clone(&gateway))));
+        Ok(Link { attachment, dial: self.handle(gateway) })
     }
 
     async fn adopt(&self, id: &SandboxId) -> Result<Option<Arc<dyn Dial>>, NetworkError> {
@@ -165,7 +181,7 @@ impl Network for LinuxNetwork {
         let name = id.clone();
         let found = self.in_turn(move |run_dir| run_dir.find(&name)).await;
         let found = found.map_err(step("find the gateway namespace", id))?;
-        Ok(found.map(|namespace| self.dial(id, Gateway::new(namespace))))
+        Ok(found.map(|namespace| self.handle(self.hand_over(id, Gateway::new(namespace)))))
     }
 
     async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError> {

@@ -167,7 +167,8 @@ fn securebits(set: Option<i32>) -> io::Result<i32> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(set.unwrap_or(answer)) }
 }
 
-fn random_owner() -> u32 {
+/// A uid for the owner of a new user namespace; see [`OWNER_BASE`].
+pub fn random_owner() -> u32 {
     // The standard library seeds its hash maps with random numbers; nothing here must be secret.
     let random = RandomState::new().build_hasher().finish();
     OWNER_BASE + u32::try_from(random % u64::from(OWNER_COUNT)).expect("the rest is less than the divisor")

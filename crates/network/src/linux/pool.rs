@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -64,8 +65,14 @@ impl Pool {
         // While we waited for our turn, the worker may have brought one.
         match self.stock.take() {
             Some(slot) => Ok(slot),
-            None => make_on_demand().await,
+            None => on_demand(slot::make).await,
         }
+    }
+
+    /// Makes the gateway's half of a slot.
+    pub(super) async fn make_gateway(&self) -> Result<OwnedFd, SlotError> {
+        let _permit = self.on_demand.acquire().await.expect("the semaphore is never closed");
+        on_demand(slot::gateway).await
     }
 
     /// How many slots are ready.
@@ -158,13 +165,13 @@ impl Stock {
     }
 }
 
-/// Makes a slot on a thread of its own: it visits other namespaces, where no thread of the runtime may go.
-async fn make_on_demand() -> Result<Slot, SlotError> {
+/// Runs `make` on a thread of its own: it visits other namespaces, where no thread of the runtime may go.
+async fn on_demand<T: Send + 'static>(make: fn() -> Result<T, SlotError>) -> Result<T, SlotError> {
     let failed = |source| SlotError { step: "start a thread that makes a slot", source };
     let (reply, answer) = oneshot::channel();
     let make = move || {
-        // Whoever asked may be gone; the slot then vanishes with the answer.
-        let _ = reply.send(slot::make());
+        // Whoever asked may be gone; what was made then vanishes with the answer.
+        let _ = reply.send(make());
     };
     thread::Builder::new().name("burrow-slot".to_owned()).spawn(make).map_err(failed)?;
     answer.await.map_err(|_| failed(io::Error::other("it panicked")))?

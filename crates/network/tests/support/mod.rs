@@ -2,6 +2,26 @@
 #![expect(clippy::unwrap_used, reason = "test support: a failure here is a failed test")]
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+/// Makes two tests of each function that takes a scene: one of a network that a new machine was started in, and one
+/// that a restored machine was plugged into.
+#[allow(unused_macros, reason = "not every test file uses it")]
+macro_rules! both_ways {
+    ($($test:ident),+ $(,)?) => {
+        mod connected {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(super::Scene::new().await).await;
+            })+
+        }
+        mod plugged {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(super::Scene::plugged().await).await;
+            })+
+        }
+    };
+}
+
 pub(crate) mod doors;
 pub(crate) mod scene;
 

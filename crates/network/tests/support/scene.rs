@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use burrow_model::SandboxId;
 use burrow_network::linux::LinuxNetwork;
-use burrow_network::{Attachment, Dial, Network, SANDBOX_V4, SANDBOX_V6};
+use burrow_network::{Attachment, Dial, Link, Network, SANDBOX_V4, SANDBOX_V6};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 use super::doors::Served;
@@ -57,6 +57,22 @@ impl Scene {
         let network = host.open(0);
         let id = SandboxId::generate();
         let link = network.connect(&id).await.unwrap();
+        Self::around(host, network, id, link)
+    }
+
+    /// The same, of a machine that brought its namespace along and was plugged in: the second time, since a first
+    /// restore failed.
+    pub(crate) async fn plugged() -> Self {
+        let host = Host::new();
+        let network = host.open(0);
+        let id = SandboxId::generate();
+        let Link { attachment, dial } = network.connect_later(&id).await.unwrap();
+        plug_in(&attachment);
+        let link = Link { attachment: plug_in(&attachment), dial };
+        Self::around(host, network, id, link)
+    }
+
+    fn around(host: Host, network: Arc<LinuxNetwork>, id: SandboxId, link: Link) -> Self {
         let Attachment::Namespaces { net: sandbox, user: _ } = link.attachment else {
             panic!("no namespaces")
         };
@@ -111,7 +127,6 @@ impl Scene {
         shell(self.gateway.as_fd(), "nft flush ruleset");
     }
 
-    /// Makes `attempt` from inside the sandbox, with the rules and then without.
     /// Opens the sandbox's doors, which take in what arrives until they are dropped.
     pub(crate) async fn open_doors(&self) -> Served {
         Served::new(self.network.doors(&self.id).await.unwrap())
@@ -149,6 +164,7 @@ impl Scene {
         })
     }
 
+    /// Makes `attempt` from inside the sandbox, with the rules and then without.
     #[track_caller]
     pub(crate) fn blocked_by_the_rules_alone(
         &self,
@@ -171,16 +187,36 @@ impl Scene {
 }
 
 pub(crate) fn new_namespace() -> OwnedFd {
+    let [net] = new_namespaces("-n", ["net"]);
+    net
+}
+
+/// The namespaces named by `flags`, with no process in them.
+fn new_namespaces<const N: usize>(flags: &str, names: [&str; N]) -> [OwnedFd; N] {
     let mut child = Command::new("unshare")
-        .args(["-n", "sh", "-c", "echo; exec sleep 60"])
+        .args([flags, "sh", "-c", "echo; exec sleep 60"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
-    let namespace = File::open(format!("/proc/{}/ns/net", child.id())).unwrap();
+    let open = |name: &str| File::open(format!("/proc/{}/ns/{name}", child.id())).unwrap().into();
+    let namespaces = names.map(open);
     child.kill().unwrap();
     child.wait().unwrap();
-    namespace.into()
+    namespaces
+}
+
+/// The user and the network namespace of a machine as it is restored: the latter belongs to the former, and is empty.
+pub(crate) fn new_machine() -> [OwnedFd; 2] {
+    new_namespaces("-rn", ["user", "net"])
+}
+
+/// Plugs in a machine of its own.
+pub(crate) fn plug_in(attachment: &Attachment) -> Attachment {
+    let Attachment::Later(plug) = attachment else { panic!("not for a machine to come") };
+    let [user, net] = new_machine();
+    plug.plug(net.as_fd()).unwrap();
+    Attachment::Namespaces { user, net }
 }
 
 /// Answers on TCP and UDP, v4 and v6, until the test's process ends.
