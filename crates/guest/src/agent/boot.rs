@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "the allocator's settings have no safe interface")]
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
@@ -24,9 +25,11 @@ const OPEN_FILES_WANTED: u64 = 8192;
 
 /// What the rest of the agent needs to know of its boot.
 pub(super) struct Booted {
-    pub(super) token: String,
+    /// Who knows it is the host. Changes when the sandbox becomes another one.
+    pub(super) token: RefCell<String>,
     pub(super) accept_from: IpAddr,
     pub(super) started_boot_ms: u64,
+    pub(super) started_awake_ms: u64,
     /// The limit of open files the agent was started with, which its execs get back.
     pub(super) open_files: libc::rlimit,
 }
@@ -35,9 +38,10 @@ impl Booted {
     pub(super) fn new(boot: &Boot, open_files: Rlimit) -> Self {
         let raw = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
         Self {
-            token: boot.token.clone(),
+            token: RefCell::new(boot.token.clone()),
             accept_from: boot.accept_from,
             started_boot_ms: clock::boot_ms(),
+            started_awake_ms: clock::awake_ms(),
             open_files: libc::rlimit { rlim_cur: raw(open_files.current), rlim_max: raw(open_files.maximum) },
         }
     }

@@ -17,9 +17,11 @@
 
 mod boot;
 mod clock;
+mod connections;
 mod exec;
 mod failure;
 mod files;
+mod identity;
 mod machine;
 mod ports;
 mod reaper;
@@ -42,7 +44,7 @@ use tokio::sync::Notify;
 
 use crate::protocol::BootReport;
 
-/// Disk work runs here. Streams never hold one of these threads while they wait for the network.
+/// Disk work runs here. Streams hold one of these threads while they wait for the network for a millisecond at most.
 const BLOCKING_THREADS_MAX: usize = 8;
 
 /// Nothing on these threads recurses; the default of 2 MiB would only be address space, but 200 sandboxes add up.
@@ -58,6 +60,7 @@ struct Agent {
     services: services::Services,
     meminfo: machine::Meminfo,
     relays: ports::Relays,
+    connections: connections::Connections,
     shutting_down: Cell<bool>,
     is_down: Cell<bool>,
     down: Notify,
@@ -98,6 +101,11 @@ async fn serve(open_files: Rlimit) -> ExitCode {
     };
     let agent = Rc::new(Agent::new(boot::Booted::new(&boot, open_files), boot.ram_bytes));
     tokio::task::spawn_local(reaper.run(Rc::clone(&agent)));
+    if boot.renew
+        && let Err(error) = identity::renew(&agent, None).await
+    {
+        return refuse("take an identity of its own", &error.message);
+    }
     if let Err(error) = boot::finish(&BootReport::Ready) {
         return refuse("report", &error.to_string());
     }
@@ -115,6 +123,7 @@ impl Agent {
             services: services::Services::default(),
             meminfo: machine::Meminfo::new(ram_bytes),
             relays: ports::Relays::default(),
+            connections: connections::Connections::default(),
             shutting_down: Cell::new(false),
             is_down: Cell::new(false),
             down: Notify::new(),

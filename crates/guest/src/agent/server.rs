@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::connections::Open;
 use super::failure::{fail, invalid};
 use super::wire::{Inbox, Outbox, WireError};
-use super::{Agent, exec, files, machine, ports, services};
+use super::{Agent, clock, exec, files, identity, machine, ports, services};
 use crate::protocol::{
-    ErrorCode, ExecInfo, FRAME_BYTES_MAX, Frame, GENERATION, Hello, Identity, Request, RequestError,
+    Activity, ErrorCode, ExecInfo, FRAME_BYTES_MAX, Frame, GENERATION, Hello, Identity, Request, RequestError,
 };
 
 /// Open at once. An exec with an attached host holds one.
@@ -39,10 +40,15 @@ pub(super) async fn run(agent: Rc<Agent>, listener: TcpListener) {
     let connections = std::sync::Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let serve = async {
         loop {
-            let Ok((stream, peer)) = listener.accept().await else {
-                // Out of descriptors, most likely: others must close some first.
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                // Somebody gave up waiting in the queue, which is no longer than our backlog.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => continue,
+                Err(_) => {
+                    // Out of descriptors, most likely: others must close some first.
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    continue;
+                }
             };
             if peer.ip().to_canonical() != agent.boot.accept_from.to_canonical() {
                 continue;
@@ -63,12 +69,19 @@ pub(super) async fn run(agent: Rc<Agent>, listener: TcpListener) {
 
 async fn connection(agent: Rc<Agent>, stream: TcpStream, _permit: OwnedSemaphorePermit) {
     let _ = stream.set_nodelay(true);
-    let mut inbox = Inbox::new(&stream);
-    let mut outbox = Outbox::new(&stream);
+    let entry = agent.connections.add(stream);
+    let stream = &entry.open.stream;
+    let mut inbox = Inbox::new(stream);
+    let mut outbox = Outbox::new(stream);
     let handshake = tokio::time::timeout(HANDSHAKE_WAIT_MAX, handshake(&agent, &mut inbox)).await;
     let served = match handshake {
         Err(_) => return,
-        Ok(Ok(Ok(request))) => serve(&agent, request, &stream, &mut inbox, &mut outbox).await,
+        // The token it came with may have been the old one.
+        Ok(Ok(Ok(_))) if entry.open.is_closed() => return,
+        Ok(Ok(Ok(request))) => {
+            entry.serves(&request);
+            serve(&agent, request, &entry.open, &mut inbox, &mut outbox).await
+        }
         Ok(Ok(Err(error))) => outbox.reply::<()>(Err(error)).await,
         Ok(Err(error)) => Err(error),
     };
@@ -78,15 +91,14 @@ async fn connection(agent: Rc<Agent>, stream: TcpStream, _permit: OwnedSemaphore
         other => other,
     };
     if served.is_ok() {
-        let _ = tokio::time::timeout(DRAIN_WAIT_MAX, finish(&stream, &mut inbox)).await;
+        let _ = tokio::time::timeout(DRAIN_WAIT_MAX, finish(stream, &mut inbox)).await;
     }
 }
 
 /// Ends our side, and reads on until the host ends its own: closing with unread bytes would reset the connection.
 async fn finish(stream: &TcpStream, inbox: &mut Inbox<'_>) -> Result<(), WireError> {
     rustix::net::shutdown(stream, rustix::net::Shutdown::Write).map_err(std::io::Error::from)?;
-    while inbox.next().await?.is_some() {}
-    Ok(())
+    inbox.discard().await
 }
 
 async fn handshake(agent: &Agent, inbox: &mut Inbox<'_>) -> Result<Result<Request, RequestError>, WireError> {
@@ -94,7 +106,7 @@ async fn handshake(agent: &Agent, inbox: &mut Inbox<'_>) -> Result<Result<Reques
         Ok(hello) => hello,
         Err(error) => return Ok(Err(error)),
     };
-    if !same(hello.token.as_bytes(), agent.boot.token.as_bytes()) {
+    if !same(hello.token.as_bytes(), agent.boot.token.borrow().as_bytes()) {
         return Ok(Err(fail(ErrorCode::Unauthorized, "the token is wrong")));
     }
     if hello.generation > GENERATION {
@@ -137,21 +149,26 @@ fn parse_request(json: &[u8]) -> Result<Request, RequestError> {
 async fn serve(
     agent: &Rc<Agent>,
     request: Request,
-    stream: &TcpStream,
+    open: &Open,
     inbox: &mut Inbox<'_>,
     outbox: &mut Outbox<'_>,
 ) -> Result<(), WireError> {
+    let stream = &open.stream;
     // Those that stream have the connection to themselves; the others are a question and an answer.
     match request {
         Request::ExecStart(start) => exec::serve_start(agent, start, inbox, outbox).await,
         Request::Attach(attach) => exec::attach(agent, attach, inbox, outbox).await,
         Request::ListStream(list) => files::list_stream(list, outbox).await,
         Request::Read(read) => files::read(read, stream, outbox).await,
-        Request::Write(write) => files::write(write, inbox, outbox).await,
+        Request::Write(write) => files::write(write, stream, inbox, outbox).await,
         Request::TarOut(tar) => files::tar_out(tar, outbox).await,
         Request::TarIn(tar) => files::tar_in(tar, inbox, outbox).await,
         Request::Watch(watch) => files::watch(watch, inbox, outbox).await,
-        Request::Connect { port } => ports::connect(agent, port, stream, inbox, outbox).await,
+        Request::Connect { port } => tokio::select! {
+            served = ports::connect(agent, port, stream, inbox, outbox) => served,
+            // The end of one direction would leave the other open.
+            () = open.until_closed() => Ok(()),
+        },
 
         Request::Ping => answer(outbox, async { Ok(identity(agent)) }).await,
         Request::ExecGet { exec } => answer(outbox, async { Ok(agent.execs.get(&exec)?.info()) }).await,
@@ -180,11 +197,13 @@ async fn serve(
         Request::ChangeMode { path, mode } => answer(outbox, files::change_mode(path, mode)).await,
 
         Request::Stats => answer(outbox, async { Ok(machine::stats(agent).await) }).await,
+        Request::Activity => answer(outbox, async { Ok(activity(agent)) }).await,
         Request::SetServices { services } => answer(outbox, services::set(agent, services)).await,
         Request::ListServices => answer(outbox, async { Ok(services::list(agent)) }).await,
         Request::RestartService { name } => answer(outbox, services::restart(agent, &name)).await,
         Request::ListPorts => answer(outbox, async { Ok(ports::list().await) }).await,
         Request::SetRam { ram_bytes } => answer(outbox, set_ram(agent, ram_bytes)).await,
+        Request::Renew { token, hostname } => answer(outbox, renew(agent, token, hostname, open)).await,
         Request::Shutdown { grace_ms } => {
             agent.shut_down(grace_ms).await;
             outbox.reply(Ok(())).await
@@ -205,6 +224,30 @@ async fn set_ram(agent: &Rc<Agent>, ram_bytes: u64) -> Result<(), RequestError> 
     // Looks at what is in use, and writes both to where it is shown.
     machine::stats(agent).await;
     Ok(())
+}
+
+/// The token comes last, so that a host that was refused can try again.
+async fn renew(agent: &Rc<Agent>, token: String, hostname: String, open: &Open) -> Result<(), RequestError> {
+    if token.is_empty() {
+        return Err(invalid("the token is empty"));
+    }
+    identity::renew(agent, Some(hostname)).await?;
+    *agent.boot.token.borrow_mut() = token;
+    agent.connections.close_others(open);
+    Ok(())
+}
+
+fn activity(agent: &Agent) -> Activity {
+    let execs = agent.execs.activity();
+    let last_ms = execs.active_ms.max(agent.connections.streamed_ms()).max(agent.boot.started_awake_ms);
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Activity {
+        execs_running: number(execs.running),
+        execs_attached: number(execs.attached),
+        services_running: number(execs.services),
+        streams: number(agent.connections.streams()),
+        last_io_ms: clock::awake_ms().saturating_sub(last_ms),
+    }
 }
 
 fn identity(agent: &Agent) -> Identity {

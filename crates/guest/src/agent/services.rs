@@ -237,6 +237,7 @@ async fn run_once(agent: &Rc<Agent>, supervised: &Supervised) -> Option<ExecOutc
         then_stop: false,
     };
     let Ok(exec) = exec::start(agent, start).await else { return None };
+    exec.note_supervised();
     *supervised.exec.borrow_mut() = Some(Rc::clone(&exec));
     tokio::select! {
         () = exec.wait_ended() => {}

@@ -6,8 +6,10 @@
 use std::io;
 
 use bytes::{Buf, BytesMut};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::failure::fail;
@@ -18,7 +20,7 @@ use crate::protocol::{
 /// What is read at a time while the length of the next frame is not known: most requests are smaller.
 const READ_BYTES: usize = 4096;
 
-/// A piece of a bulk upload: large enough that handing it to another thread costs little beside copying it.
+/// The first piece of an upload. Most files are smaller: one trip to another thread does for them.
 const PIECE_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +42,7 @@ pub(super) struct Inbox<'s> {
     rest: usize,
 }
 
-/// A buffer for bulk uploads, used again and again: fresh memory for each frame would cost as much as the copying.
+/// A buffer for the first bytes of an upload.
 pub(super) struct Piece {
     bytes: Box<[u8]>,
     filled: usize,
@@ -152,15 +154,35 @@ impl<'s> Inbox<'s> {
         Ok(())
     }
 
+    /// Leaves the rest of an upload to somebody who reads the stream without us, and tells how much of the frame at
+    /// the front is still to come. `None` while we hold bytes of the upload: those are to be taken first.
+    pub(super) fn hand_over(&mut self) -> Option<usize> {
+        self.buffer.is_empty().then(|| std::mem::take(&mut self.rest))
+    }
+
+    /// Reads and forgets whatever the host still says, until it hangs up.
+    pub(super) async fn discard(&mut self) -> Result<(), WireError> {
+        self.buffer = BytesMut::zeroed(READ_BYTES);
+        loop {
+            match self.stream.try_read(&mut self.buffer) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.readable().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// Takes the header of the next Bytes frame that is not empty. False at the upload's End, which is taken only
     /// when `take_end` is set, so that the piece before it is handed out first.
     async fn next_bytes_frame(&mut self, take_end: bool) -> Result<bool, WireError> {
         loop {
             while self.buffer.len() < HEADER_BYTES {
-                self.buffer.reserve(READ_BYTES);
-                match self.stream.try_read_buf(&mut self.buffer) {
+                // Nothing beyond the header: what follows goes straight to where it is wanted.
+                let mut header = [0; HEADER_BYTES];
+                match self.stream.try_read(&mut header[self.buffer.len()..]) {
                     Ok(0) => return Err(WireError::HungUp),
-                    Ok(_) => {}
+                    Ok(count) => self.buffer.extend_from_slice(&header[self.buffer.len()..][..count]),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.stream.readable().await?,
                     Err(error) => return Err(error.into()),
                 }
@@ -198,6 +220,40 @@ impl<'s> Inbox<'s> {
         let length = self.length();
         (HEADER_BYTES + length.min(FRAME_BYTES_MAX)).saturating_sub(self.buffer.len()).max(READ_BYTES)
     }
+}
+
+/// Waits until the socket is ready, which another thread found it was not.
+///
+/// The runtime must learn of that here, on its own thread and by a fresh look: told of what the other thread saw
+/// earlier, it could forget an event that came in between, and wait for ever.
+pub(super) async fn until_ready(stream: &TcpStream, readiness: Readiness) -> Result<(), WireError> {
+    let (interest, flags) = match readiness {
+        Readiness::Readable => (Interest::READABLE, PollFlags::IN),
+        Readiness::Writable => (Interest::WRITABLE, PollFlags::OUT),
+    };
+    loop {
+        let looked = stream.try_io(interest, || {
+            let mut fds = [PollFd::new(stream, flags)];
+            match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? {
+                0 => Err(io::ErrorKind::WouldBlock.into()),
+                _ => Ok(()),
+            }
+        });
+        match looked {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                stream.ready(interest).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// What [`until_ready`] waits for.
+#[derive(Clone, Copy)]
+pub(super) enum Readiness {
+    Readable,
+    Writable,
 }
 
 impl<'s> Outbox<'s> {

@@ -21,7 +21,8 @@ pub struct ExecStart {
     pub stdin: StdinMode,
     /// A controlling terminal of this size; standard error then goes to it too.
     pub terminal: Option<TerminalSize>,
-    /// The whole process group is ended (SIGTERM, SIGKILL 2 s later) after this time.
+    /// The whole process group is ended (SIGTERM, SIGKILL 2 s later) after this time. Only time awake counts: what the
+    /// sandbox spends paused or kept as a dump does not.
     pub timeout_ms: Option<u64>,
     /// How many bytes of output to keep.
     pub ring_bytes: u32,
@@ -122,6 +123,7 @@ pub struct ExecOutcome {
     pub killed_from_outside: bool,
     pub cpu_us: u64,
     pub ram_max_bytes: u64,
+    /// By the sandbox's CLOCK_BOOTTIME: without the time it was kept as a dump.
     pub wall_us: u64,
     pub ended_ms: u64,
 }

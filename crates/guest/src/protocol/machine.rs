@@ -17,6 +17,10 @@ pub struct Boot {
     /// What `/proc/meminfo` shall show.
     pub ram_bytes: u64,
     pub services: Vec<Service>,
+    /// The disk is a copy of another sandbox's: takes an identity of its own, as by
+    /// [`Request::Renew`](super::Request::Renew), before anything else runs.
+    #[serde(default)]
+    pub renew: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +38,7 @@ pub enum BootReport {
 pub struct Identity {
     pub generation: u32,
     pub version: String,
-    /// By CLOCK_BOOTTIME since the agent started.
+    /// By CLOCK_BOOTTIME since the agent started. While a machine is kept as a dump, its clocks stand still.
     pub uptime_ms: u64,
 }
 
@@ -54,6 +58,22 @@ pub struct MachineStats {
     pub execs_running: u32,
     pub agent_ram_bytes: u64,
     pub uptime_ms: u64,
+}
+
+/// Whether anything is going on, for telling work from idleness. Of services only their number is told: that they run
+/// is no sign of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Execs that are running, services left out.
+    pub execs_running: u32,
+    /// Of those, the ones whose output a host is reading.
+    pub execs_attached: u32,
+    pub services_running: u32,
+    /// Connections that last: attached readers, file transfers, watches, pipes to ports.
+    pub streams: u32,
+    /// How long ago an exec last started, ended, wrote or was written to, or a stream began or ended. By
+    /// CLOCK_MONOTONIC, which stands still while the machine is kept as a dump.
+    pub last_io_ms: u64,
 }
 
 /// A supervised process.

@@ -33,7 +33,7 @@ pub use files::{
 };
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameError, FrameKind, HEADER_BYTES};
 pub use machine::{
-    Boot, BootReport, Identity, MachineStats, RunningService, Service, ServiceRestart, ServiceState,
+    Activity, Boot, BootReport, Identity, MachineStats, RunningService, Service, ServiceRestart, ServiceState,
 };
 pub use ports::{ListeningPort, PortProcess};
 
@@ -99,6 +99,8 @@ pub enum Request {
     Watch(WatchFiles),
     /// Answers [`MachineStats`].
     Stats,
+    /// Answers [`Activity`]. Cheap: looks at nothing but what the agent has in RAM.
+    Activity,
     /// Replaces the set of supervised services: new ones start, missing ones stop, changed ones restart. Answers `()`.
     SetServices { services: Vec<Service> },
     /// Answers `Vec<RunningService>`.
@@ -112,6 +114,13 @@ pub enum Request {
     Connect { port: u16 },
     /// What `/proc/meminfo` shall show. Answers `()`.
     SetRam { ram_bytes: u64 },
+    /// This machine is a copy, and becomes somebody else: a new machine id, new SSH host keys (where there were any), the
+    /// new name in `/etc` (where the host had put the old one). From the answer on only the new token counts; every
+    /// other connection is closed, as if the host had hung up. Execs and services go on. Answers `()`; after a refusal
+    /// the old token still counts.
+    ///
+    /// Works while every other process of the machine stands still.
+    Renew { token: String, hostname: String },
     /// Ends everything: SIGTERM to all, SIGKILL after `grace_ms`, sync. Answers `()` just before PID 1 exits.
     Shutdown { grace_ms: u64 },
 }

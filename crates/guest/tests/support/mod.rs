@@ -10,6 +10,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -81,7 +82,22 @@ impl Guest {
         Self::start_with(Vec::new(), command)
     }
 
-    pub(crate) fn start_with(services: Vec<Service>, mut command: Command) -> Self {
+    /// With an `/etc` of its own, a copy of what it needs of the real one; nothing it does there is seen outside.
+    pub(crate) fn start_with_etc(etc: &Path, services: Vec<Service>, renew: bool) -> Self {
+        for name in ["passwd", "group"] {
+            std::fs::copy(Path::new("/etc").join(name), etc.join(name)).unwrap();
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-ec", "mount --bind \"$0\" /etc; exec \"$1\""]);
+        command.arg(etc).arg(env!("CARGO_BIN_EXE_burrow-guest"));
+        Self::boot(services, renew, command)
+    }
+
+    pub(crate) fn start_with(services: Vec<Service>, command: Command) -> Self {
+        Self::boot(services, false, command)
+    }
+
+    fn boot(services: Vec<Service>, renew: bool, mut command: Command) -> Self {
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let address = Ipv4Addr::new(127, high | 0x40, low, NEXT.fetch_add(1, Ordering::Relaxed));
         let address = SocketAddr::new(IpAddr::V4(address), PORT);
@@ -92,6 +108,7 @@ impl Guest {
             accept_from: IpAddr::V4(Ipv4Addr::LOCALHOST),
             ram_bytes: 512 << 20,
             services,
+            renew,
         };
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let child = command.stdin(OwnedFd::from(theirs)).spawn().unwrap();
@@ -111,8 +128,21 @@ impl Guest {
     }
 
     pub(crate) async fn open(&self, request: &Request) -> Connection<TcpStream> {
+        self.open_as(TOKEN, request).await
+    }
+
+    pub(crate) async fn open_as(&self, token: &str, request: &Request) -> Connection<TcpStream> {
         let stream = TcpStream::connect(self.address).await.unwrap();
-        Connection::open(stream, TOKEN, request).await.unwrap()
+        Connection::open(stream, token, request).await.unwrap()
+    }
+
+    pub(crate) async fn ask_as<T: DeserializeOwned>(
+        &self,
+        token: &str,
+        request: Request,
+    ) -> Result<T, GuestError> {
+        let mut connection = self.open_as(token, &request).await;
+        patient(connection.reply()).await
     }
 
     pub(crate) async fn ask<T: DeserializeOwned>(&self, request: Request) -> T {

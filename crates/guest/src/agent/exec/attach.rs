@@ -51,6 +51,7 @@ struct Reading<'e> {
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         self.exec.log.borrow_mut().remove_reader(self.reader);
+        self.exec.readers.set(self.exec.readers.get() - 1);
         self.exec.room.notify_waiters();
     }
 }
@@ -66,6 +67,7 @@ async fn follow(
     // An offset beyond the end would wait for bytes it then skips; the end is where it must be.
     let offset = offset.min(exec.log.borrow().end());
     let reader = exec.log.borrow_mut().add_reader(offset, mode);
+    exec.readers.set(exec.readers.get() + 1);
     let reading = Reading { exec, reader };
     exec.release_hold();
     outbox.push_reply(Ok(exec.info()))?;

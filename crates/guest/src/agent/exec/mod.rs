@@ -18,6 +18,7 @@ mod pump;
 mod spawn;
 mod stdin;
 mod table;
+mod timeout;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -38,9 +39,10 @@ use super::watched::Watched;
 use crate::protocol::{ErrorCode, ExecInfo, ExecOutcome, ExecState, ReadMode, RequestError, TerminalSize};
 
 pub(super) use self::attach::{attach, serve_start};
+pub(super) use self::spawn::run_quietly;
 pub(super) use self::spawn::start;
 pub(super) use self::stdin::feed;
-pub(super) use self::table::{Table, new_id};
+pub(super) use self::table::{Table, fill_random, new_id};
 
 /// How long an exec counts as read from offset 0 when nobody attaches.
 const HOLD: Duration = Duration::from_secs(30);
@@ -62,6 +64,12 @@ pub(super) struct Exec {
     output_done: Cell<bool>,
     timed_out: Cell<bool>,
     killed_here: Cell<bool>,
+    /// Run by a supervisor: that it lives is no sign of work.
+    supervised: Cell<bool>,
+    /// Hosts that are reading it now.
+    readers: Cell<usize>,
+    /// When it last started, ended, wrote or was written to, by [`clock::awake_ms`].
+    active_ms: Cell<u64>,
     /// Its program could not be executed: to the host it never was.
     forgotten: Cell<bool>,
     /// More output, or a later moment of the end.
@@ -144,6 +152,14 @@ impl Exec {
             .map_err(|errno| refused("resize the terminal of exec", &self.id, errno))
     }
 
+    pub(super) fn note_supervised(&self) {
+        self.supervised.set(true);
+    }
+
+    fn note_active(&self) {
+        self.active_ms.set(clock::awake_ms());
+    }
+
     /// A SIGKILL that reaches it from now on is ours.
     pub(super) fn note_killed_here(&self) {
         self.killed_here.set(true);
@@ -181,6 +197,7 @@ impl Exec {
             ended_ms: clock::unix_ms(),
         };
         *self.outcome.borrow_mut() = Some(outcome);
+        self.note_active();
         self.changed.notify_waiters();
     }
 }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::Exec;
 use super::log::Stream;
+use super::timeout::Timeout;
 use crate::agent::watched::Watched;
 use crate::agent::{Agent, signals};
 
@@ -54,7 +55,7 @@ pub(super) struct Pump {
     pub(super) exec: Rc<Exec>,
     pub(super) stdout: Option<Source>,
     pub(super) stderr: Option<Source>,
-    pub(super) deadline: Option<Instant>,
+    pub(super) timeout: Option<Timeout>,
     pub(super) then_stop: bool,
 }
 
@@ -63,7 +64,7 @@ enum Event {
     Read(Stream, Reading),
     Exited,
     Room,
-    TimeIsUp,
+    LookAtTime,
     Quiet,
     HeldLongEnough,
 }
@@ -93,7 +94,7 @@ impl Pump {
         while self.exec.reaped.get().is_none() {
             match self.next(None).await {
                 Event::Read(stream, reading) => self.note(stream, &reading),
-                Event::TimeIsUp => self.end_group(),
+                Event::LookAtTime => self.look_at_time(),
                 Event::HeldLongEnough => self.exec.release_hold(),
                 Event::Exited | Event::Room | Event::Quiet => {}
             }
@@ -108,7 +109,7 @@ impl Pump {
             match self.next(Some(quiet)).await {
                 Event::Read(stream, reading) => self.note(stream, &reading),
                 Event::Quiet => break,
-                Event::TimeIsUp => self.deadline = None,
+                Event::LookAtTime => self.timeout = None,
                 Event::HeldLongEnough => self.exec.release_hold(),
                 Event::Exited | Event::Room => {}
             }
@@ -120,14 +121,14 @@ impl Pump {
         while self.is_open() && self.exec.log.borrow().room() == 0 {
             match self.next(None).await {
                 Event::HeldLongEnough => self.exec.release_hold(),
-                Event::Read(..) | Event::Exited | Event::Room | Event::TimeIsUp | Event::Quiet => {}
+                Event::Read(..) | Event::Exited | Event::Room | Event::LookAtTime | Event::Quiet => {}
             }
             self.drain().await;
         }
     }
 
     fn publish(&mut self) {
-        self.deadline = None;
+        self.timeout = None;
         let reaped = self.exec.reaped.get().expect("the pump drains after the process was reaped");
         self.exec.publish(reaped);
         self.agent.execs.ended();
@@ -141,7 +142,7 @@ impl Pump {
             match self.next(None).await {
                 Event::Read(stream, reading) => self.note(stream, &reading),
                 Event::HeldLongEnough => self.exec.release_hold(),
-                Event::Exited | Event::Room | Event::TimeIsUp | Event::Quiet => {}
+                Event::Exited | Event::Room | Event::LookAtTime | Event::Quiet => {}
             }
             self.agent.execs.bound_kept_output();
         }
@@ -165,6 +166,7 @@ impl Pump {
         let may_read = room > 0;
         let exited = self.exec.reaped.get().is_some();
         let held = self.exec.held.get().map(|(_, until)| until);
+        let look = self.timeout.as_ref().map(Timeout::next_look);
         tokio::select! {
             reading = read(self.stdout.as_ref(), &self.exec, room), if may_read && self.stdout.is_some() => {
                 Event::Read(Stream::Stdout, reading)
@@ -174,15 +176,18 @@ impl Pump {
             }
             () = self.exec.exited.notified(), if !exited => Event::Exited,
             () = self.exec.room.notified(), if !may_read => Event::Room,
-            () = until(self.deadline), if self.deadline.is_some() => Event::TimeIsUp,
+            () = until(look), if look.is_some() => Event::LookAtTime,
             () = until(quiet), if quiet.is_some() => Event::Quiet,
             () = until(held), if held.is_some() => Event::HeldLongEnough,
         }
     }
 
-    /// The time is up: the whole group is asked to end, and made to 2 s later.
-    fn end_group(&mut self) {
-        self.deadline = None;
+    /// When the time is up, the whole group is asked to end, and made to 2 s later.
+    fn look_at_time(&mut self) {
+        if !self.timeout.as_mut().is_some_and(|timeout| timeout.is_up(Instant::now())) {
+            return;
+        }
+        self.timeout = None;
         self.exec.timed_out.set(true);
         // Gone already is fine.
         let _ = self.exec.signal(libc::SIGTERM, true);
@@ -210,6 +215,7 @@ async fn read(source: Option<&Source>, exec: &Exec, room: usize) -> Reading {
         match result {
             Ok(0) => return Reading::End,
             Ok(_) => {
+                exec.note_active();
                 exec.changed.notify_waiters();
                 return Reading::Some;
             }

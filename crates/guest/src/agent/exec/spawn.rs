@@ -21,6 +21,7 @@ use super::child::{self, Forked, Plan, Stdio, Step};
 use super::log::{Log, Stream};
 use super::pump::{Pump, Source};
 use super::stdin::Stdin;
+use super::timeout::Timeout;
 use crate::agent::failure::{describe, fail, invalid, refused};
 use crate::agent::machine::Meminfo;
 use crate::agent::users::{self, User};
@@ -67,6 +68,31 @@ pub(in crate::agent) async fn start(agent: &Rc<Agent>, request: ExecStart) -> Re
             agent.execs.forget(&exec);
             Err(explain(verdict, &request))
         }
+    }
+}
+
+/// Runs a program of the sandbox's for the agent's own purposes, to its end or until `wait_max` has passed. No host ever
+/// hears of it, and how it ended does not matter.
+pub(in crate::agent) async fn run_quietly(agent: &Rc<Agent>, argv: &[&str], wait_max: Duration) {
+    let request = ExecStart {
+        exec: super::new_id(),
+        argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
+        env: BTreeMap::new(),
+        cwd: Some("/".to_owned()),
+        user: None,
+        stdin: StdinMode::Null,
+        terminal: None,
+        timeout_ms: None,
+        ring_bytes: 0,
+        attach: None,
+        hold: false,
+        then_stop: false,
+    };
+    let Ok(exec) = start(agent, request).await else { return };
+    agent.execs.forget(&exec);
+    if tokio::time::timeout(wait_max, exec.wait_ended()).await.is_err() {
+        // Gone already is fine.
+        let _ = exec.signal(libc::SIGKILL, true);
     }
 }
 
@@ -310,6 +336,9 @@ fn build(
         output_done: Cell::new(false),
         timed_out: Cell::new(false),
         killed_here: Cell::new(false),
+        supervised: Cell::new(false),
+        readers: Cell::new(0),
+        active_ms: Cell::new(clock::awake_ms()),
         forgotten: Cell::new(false),
         changed: Notify::new(),
         room: Notify::new(),
@@ -324,7 +353,7 @@ fn build(
         exec: Rc::clone(&exec),
         stdout: Some(Source { stream: Stream::Stdout, fd: stdout }),
         stderr: stderr.map(|fd| Source { stream: Stream::Stderr, fd }),
-        deadline: request.timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms)),
+        timeout: request.timeout_ms.map(|ms| Timeout::starting_at(Instant::now(), Duration::from_millis(ms))),
         then_stop: request.then_stop,
     };
     tokio::task::spawn_local(pump.run());

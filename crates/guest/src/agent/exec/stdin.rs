@@ -40,6 +40,7 @@ impl Exec {
     pub(super) async fn write_stdin(&self, bytes: &[u8]) -> Result<(), RequestError> {
         let stdin = self.stdin.lock().await;
         let Some(stdin) = stdin.as_ref() else { return Err(self.no_input()) };
+        self.note_active();
         let fd = match stdin {
             Stdin::Pipe(fd) => fd,
             Stdin::Terminal(fd) => fd.as_ref(),

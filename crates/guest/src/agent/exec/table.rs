@@ -28,6 +28,17 @@ const FINISHED_BYTES_MAX: usize = 16 << 20;
 /// Ended execs whose pipe a descendant still holds; beyond that, pipes are closed at the end.
 const LINGERING_MAX: usize = 256;
 
+/// What goes on in all execs together.
+#[derive(Default)]
+pub(in crate::agent) struct ExecActivity {
+    /// Services left out.
+    pub(in crate::agent) running: usize,
+    pub(in crate::agent) attached: usize,
+    pub(in crate::agent) services: usize,
+    /// By [`crate::agent::clock::awake_ms`], services left out.
+    pub(in crate::agent) active_ms: u64,
+}
+
 #[derive(Default)]
 pub(in crate::agent) struct Table {
     by_id: RefCell<HashMap<String, Rc<Exec>>>,
@@ -55,6 +66,22 @@ impl Table {
 
     pub(in crate::agent) fn running(&self) -> usize {
         self.running.get()
+    }
+
+    pub(in crate::agent) fn activity(&self) -> ExecActivity {
+        let mut activity = ExecActivity::default();
+        for exec in self.by_id.borrow().values() {
+            match (exec.supervised.get(), exec.ended()) {
+                (true, true) => {}
+                (true, false) => activity.services += 1,
+                (false, ended) => {
+                    activity.active_ms = activity.active_ms.max(exec.active_ms.get());
+                    activity.running += usize::from(!ended);
+                    activity.attached += usize::from(!ended && exec.readers.get() > 0);
+                }
+            }
+        }
+        activity
     }
 
     /// Whether one more may start.

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -16,7 +15,7 @@ use super::open::open_regular;
 use super::{check_path, on_disk, transfer_permit};
 use crate::agent::failure::refused;
 use crate::agent::users;
-use crate::agent::wire::{Outbox, WireError};
+use crate::agent::wire::{Outbox, Readiness, WireError, until_ready};
 use crate::protocol::{FRAME_BYTES_MAX, FileEntry, Frame, FrameKind, ReadFile, RequestError};
 
 /// Up to this size a file travels with the answer itself.
@@ -143,7 +142,7 @@ pub(super) async fn send_range(
                     rest -= count;
                     offset += count as u64;
                 }
-                Err(Errno::AGAIN) => until_writable(stream).await?,
+                Err(Errno::AGAIN) => until_ready(stream, Readiness::Writable).await?,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(std::io::Error::from(errno).into()),
             }
@@ -167,25 +166,4 @@ async fn send_header(stream: &TcpStream, length: usize) -> Result<(), WireError>
         }
     }
     Ok(())
-}
-
-/// Waits for room in the socket's buffer, which another thread found full.
-///
-/// The runtime must learn of that here, on its own thread and by a fresh look: told of what the other thread saw
-/// earlier, it could forget an event that came in between, and wait for ever.
-async fn until_writable(stream: &TcpStream) -> Result<(), WireError> {
-    loop {
-        let looked = stream.try_io(Interest::WRITABLE, || {
-            let mut fds = [PollFd::new(stream, PollFlags::OUT)];
-            match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? {
-                0 => Err(std::io::ErrorKind::WouldBlock.into()),
-                _ => Ok(()),
-            }
-        });
-        match looked {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => stream.writable().await?,
-            Err(error) => return Err(error.into()),
-        }
-    }
 }

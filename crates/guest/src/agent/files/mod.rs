@@ -1,14 +1,16 @@
 //! Files as the host sees them: every path is absolute and resolved here, inside the sandbox, as its root.
 //!
-//! Disk work runs on the blocking pool, in steps that never wait for the network; bulk bytes move in pieces of at
-//! most a frame, so that a transfer of any size holds a constant amount of RAM.
+//! Disk work runs on the blocking pool, in steps that wait for the network a millisecond at most; bulk bytes move in
+//! pieces of at most a frame, so that a transfer of any size holds a constant amount of RAM.
 
 mod download;
 mod entry;
+mod intake;
 mod list;
 mod manage;
 mod open;
 mod remove;
+mod replace;
 mod tar;
 mod upload;
 mod watch;
@@ -29,7 +31,7 @@ pub(super) use self::watch::watch;
 /// PATH_MAX of Linux.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Bulk transfers at once. Each holds up to two frames of 1 MiB; further ones wait their turn.
+/// Bulk transfers at once. Each holds up to a frame of 1 MiB, here or in the kernel; further ones wait their turn.
 static TRANSFERS: Semaphore = Semaphore::const_new(16);
 
 /// Refuses what cannot be a path inside.

@@ -10,14 +10,18 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
+use rustix::pipe::SpliceFlags;
+use tokio::net::TcpStream;
 
 use super::entry::look_up;
+use super::intake::{Intake, Stop, Trouble};
 use super::open::open_regular;
+use super::replace::{Aftermath, Finished};
 use super::{check_path, on_disk, transfer_permit};
 use crate::agent::exec::new_id;
 use crate::agent::failure::{fail, invalid, refused};
 use crate::agent::users::{self, User};
-use crate::agent::wire::{Inbox, Outbox, Piece, WireError};
+use crate::agent::wire::{Inbox, Outbox, Piece, Readiness, WireError, until_ready};
 use crate::protocol::{ErrorCode, FileEntry, RequestError, WriteFile};
 
 /// As many as the kernel follows.
@@ -26,62 +30,97 @@ const LINKS_MAX: usize = 40;
 /// Carries out [`crate::protocol::Request::Write`].
 pub(in crate::agent) async fn write(
     request: WriteFile,
+    stream: &TcpStream,
     inbox: &mut Inbox<'_>,
     outbox: &mut Outbox<'_>,
 ) -> Result<(), WireError> {
     let permit = transfer_permit().await;
-    let written = receive(request, inbox).await?;
+    let (written, aftermath) = match receive(request, stream, inbox).await? {
+        Ok((entry, aftermath)) => (Ok(entry), aftermath),
+        Err(error) => (Err(error), Aftermath::default()),
+    };
+    if aftermath.is_none() {
+        drop(permit);
+        return outbox.reply(written).await;
+    }
+    let told = outbox.reply(written).await;
+    // With the permit: a host that uploads faster than the disk writes is to notice at last.
+    let _ = tokio::task::spawn_blocking(move || aftermath.settle()).await;
     drop(permit);
-    outbox.reply(written).await
+    told
 }
 
 async fn receive(
     request: WriteFile,
+    stream: &TcpStream,
     inbox: &mut Inbox<'_>,
-) -> Result<Result<FileEntry, RequestError>, WireError> {
-    let (mut one, mut other) = (Piece::new(), Piece::new());
-    inbox.fill(&mut one).await?;
-    // A piece that is not full is the last.
-    if one.is_full() {
-        inbox.fill(&mut other).await?;
-    }
-    // Most files come whole in the first piece: they take one trip to the pool instead of three.
-    if other.filled().is_empty() {
+) -> Result<Result<(FileEntry, Aftermath), RequestError>, WireError> {
+    let mut piece = Piece::new();
+    inbox.fill(&mut piece).await?;
+    // A piece that is not full is the last. Most files come whole in the first: they take one trip to the pool.
+    if !piece.is_full() {
         return Ok(on_disk(move || {
             let mut target = Target::open(&request)?;
-            target.write(one.filled())?;
+            target.write(piece.filled())?;
             target.finish(&request)
         })
         .await);
     }
-    let (mut target, request) = match on_disk(move || Ok((Target::open(&request)?, request))).await {
+    let opened = on_disk(move || {
+        let mut target = Target::open(&request)?;
+        target.write(piece.filled())?;
+        Ok((target, request, piece))
+    });
+    let (mut target, request, mut piece) = match opened.await {
         Ok(opened) => opened,
         Err(error) => return Ok(Err(error)),
     };
-    // One piece is written while the next is being received.
-    let (mut full, mut spare) = (one, other);
-    let mut first = true;
-    while !full.filled().is_empty() {
-        let writing = tokio::task::spawn_blocking(move || {
-            let written = target.write(full.filled());
-            (target, full, written)
-        });
-        // The second piece is here already.
-        let received = if first { Ok(()) } else { inbox.fill(&mut spare).await };
-        first = false;
-        let written;
-        (target, full, written) = writing.await.map_err(|_| WireError::HungUp)?;
-        received?;
-        if let Err(error) = written {
-            return Ok(Err(error));
+    // What was read along with the request is more than a piece only if the host sends requests of that size.
+    let rest = loop {
+        if let Some(rest) = inbox.hand_over() {
+            break rest;
         }
-        std::mem::swap(&mut full, &mut spare);
+        inbox.fill(&mut piece).await?;
+        let written = on_disk(move || target.write(piece.filled()).map(|()| (target, piece))).await;
+        (target, piece) = match written {
+            Ok(written) => written,
+            Err(error) => return Ok(Err(error)),
+        };
+    };
+    drop(piece);
+    match take_in(stream, rest, target).await? {
+        Ok(target) => Ok(on_disk(move || target.finish(&request)).await),
+        Err(error) => Ok(Err(error)),
     }
-    Ok(on_disk(move || target.finish(&request)).await)
+}
+
+/// All bytes of the upload but those that `target` has, of which the first `rest` belong to a frame already begun.
+async fn take_in(
+    stream: &TcpStream,
+    rest: usize,
+    mut target: Target,
+) -> Result<Result<Target, RequestError>, WireError> {
+    let mut intake = Intake::new(stream, rest)?;
+    loop {
+        let stopped;
+        (intake, target, stopped) = tokio::task::spawn_blocking(move || {
+            let stopped = intake.run(&mut target);
+            (intake, target, stopped)
+        })
+        .await
+        .map_err(|_| WireError::HungUp)?;
+        match stopped {
+            Ok(Stop::Turn) => {}
+            Ok(Stop::Dry) => until_ready(stream, Readiness::Readable).await?,
+            Ok(Stop::End) => return Ok(Ok(target)),
+            Err(Trouble::Disk(error)) => return Ok(Err(error)),
+            Err(Trouble::Wire(error)) => return Err(error),
+        }
+    }
 }
 
 /// Where the bytes go until they are complete.
-struct Target {
+pub(super) struct Target {
     /// As the host wrote it.
     path: String,
     /// With symbolic links at its end resolved.
@@ -132,7 +171,7 @@ impl Target {
         Ok(Self { path, resolved, file: Arc::new(file), offset: 0, place })
     }
 
-    fn write(&mut self, mut bytes: &[u8]) -> Result<(), RequestError> {
+    pub(super) fn write(&mut self, mut bytes: &[u8]) -> Result<(), RequestError> {
         while !bytes.is_empty() {
             match rustix::io::pwrite(&self.file, bytes, self.offset) {
                 Ok(count) => {
@@ -146,8 +185,22 @@ impl Target {
         Ok(())
     }
 
+    /// Takes up to `count` bytes out of a pipe. Answers how many; 0 if the file takes them by [`Target::write`] only.
+    pub(super) fn splice(&mut self, pipe: &OwnedFd, count: usize) -> Result<usize, RequestError> {
+        let mut offset = self.offset;
+        match rustix::pipe::splice(pipe, None, &self.file, Some(&mut offset), count, SpliceFlags::empty()) {
+            Ok(count) => {
+                self.offset += count as u64;
+                Ok(count)
+            }
+            Err(Errno::INVAL) => Ok(0),
+            Err(Errno::INTR) => self.splice(pipe, count),
+            Err(errno) => Err(refused("write", &self.path, errno)),
+        }
+    }
+
     /// Owner, mode, disk, name: in this order, so that the name never stands for less.
-    fn finish(self, request: &WriteFile) -> Result<FileEntry, RequestError> {
+    fn finish(self, request: &WriteFile) -> Result<(FileEntry, Aftermath), RequestError> {
         let failed = |errno| refused("write", &self.path, errno);
         let existing = match &self.place {
             Place::Existing => None,
@@ -174,27 +227,32 @@ impl Target {
         if request.sync {
             rustix::fs::fsync(&self.file).map_err(failed)?;
         }
-        self.put_in_place().map_err(failed)?;
+        let aftermath = self.put_in_place(existing, request.sync).map_err(failed)?;
         if request.sync {
             sync_parent(&self.resolved).map_err(failed)?;
         }
-        look_up(&self.path, true, &users::names())
+        Ok((look_up(&self.path, true, &users::names())?, aftermath))
     }
 
-    fn put_in_place(&self) -> Result<(), Errno> {
+    fn put_in_place(&self, existing: Option<&Stat>, synced: bool) -> Result<Aftermath, Errno> {
+        let old_size = existing.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+        let size = self.offset.max(old_size);
         match &self.place {
-            Place::Existing => Ok(()),
-            Place::Hidden { name, .. } => rustix::fs::rename(name, &self.resolved),
+            Place::Existing => Ok(Aftermath::default()),
+            Place::Hidden { name, .. } => {
+                Finished { from: name, file: &self.file, size, synced }.replace(&self.resolved)
+            }
             Place::Nameless { .. } => {
                 let source = format!("/proc/self/fd/{}", self.file.as_raw_fd());
                 let link = |to: &Path| rustix::fs::linkat(CWD, &source, CWD, to, AtFlags::SYMLINK_FOLLOW);
                 match link(&self.resolved) {
                     Err(Errno::EXIST) => {}
-                    other => return other,
+                    other => return other.map(|()| Aftermath::default()),
                 }
                 let hidden = hidden_name(&self.resolved);
                 link(&hidden)?;
-                rustix::fs::rename(&hidden, &self.resolved).inspect_err(|_| {
+                let finished = Finished { from: &hidden, file: &self.file, size, synced };
+                finished.replace(&self.resolved).inspect_err(|_| {
                     let _ = rustix::fs::unlink(&hidden);
                 })
             }

@@ -54,7 +54,9 @@ impl Meminfo {
     /// Looks at the processes and writes the file, soon, in the background.
     pub(in crate::agent) fn refresh(agent: &Rc<Agent>) {
         let now = clock::boot_ms();
-        if now < agent.meminfo.shown_ms.get() + EVERY_MS || !Path::new(PATH).exists() {
+        // A clock that went back, as after a restore, is no reason to wait until it is there again.
+        let lately = now.checked_sub(agent.meminfo.shown_ms.get()).is_some_and(|passed| passed < EVERY_MS);
+        if lately || !Path::new(PATH).exists() {
             return;
         }
         agent.meminfo.shown_ms.set(now);

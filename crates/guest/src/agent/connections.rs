@@ -1,0 +1,158 @@
+//! The connections that are open: counted for [`crate::protocol::Activity`], and closed when the sandbox becomes
+//! another one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use rustix::net::Shutdown;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::clock;
+use crate::protocol::Request;
+
+/// What a connection is there for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Asked and answered in a moment, or not known yet.
+    Question,
+    /// Goes on as long as both sides want: a reader of an exec, a transfer, a watch, a pipe to a port.
+    Stream,
+}
+
+/// All of them. How many there may be is the server's to say.
+#[derive(Default)]
+pub(super) struct Connections {
+    open: RefCell<BTreeMap<u64, Rc<Open>>>,
+    next: Cell<u64>,
+    /// When a stream was last opened or closed, by [`clock::awake_ms`].
+    streamed_ms: Cell<u64>,
+}
+
+/// One of them.
+pub(super) struct Open {
+    number: u64,
+    pub(super) stream: TcpStream,
+    kind: Cell<Kind>,
+    closed: Cell<bool>,
+    closing: Notify,
+}
+
+/// Takes the connection off the list when its task ends.
+pub(super) struct Entry<'c> {
+    connections: &'c Connections,
+    pub(super) open: Rc<Open>,
+}
+
+impl Connections {
+    pub(super) fn add(&self, stream: TcpStream) -> Entry<'_> {
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let open = Rc::new(Open {
+            number,
+            stream,
+            kind: Cell::new(Kind::Question),
+            closed: Cell::new(false),
+            closing: Notify::new(),
+        });
+        self.open.borrow_mut().insert(number, Rc::clone(&open));
+        Entry { connections: self, open }
+    }
+
+    /// Closes all but `kept`. To whoever serves them it is as if the host had hung up.
+    pub(super) fn close_others(&self, kept: &Open) {
+        for open in self.open.borrow().values().filter(|open| open.number != kept.number) {
+            open.closed.set(true);
+            open.closing.notify_waiters();
+            // A connection that is broken already is closed as well.
+            let _ = rustix::net::shutdown(&open.stream, Shutdown::Both);
+        }
+    }
+
+    pub(super) fn streams(&self) -> usize {
+        self.open.borrow().values().filter(|open| open.kind.get() == Kind::Stream).count()
+    }
+
+    pub(super) fn streamed_ms(&self) -> u64 {
+        self.streamed_ms.get()
+    }
+
+    fn note(&self, kind: Kind) {
+        if kind == Kind::Stream {
+            self.streamed_ms.set(clock::awake_ms());
+        }
+    }
+}
+
+impl Entry<'_> {
+    /// Now it is known what the host wants.
+    pub(super) fn serves(&self, request: &Request) {
+        let kind = Kind::of(request);
+        self.open.kind.set(kind);
+        self.connections.note(kind);
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.connections.open.borrow_mut().remove(&self.open.number);
+        self.connections.note(self.open.kind.get());
+    }
+}
+
+impl Open {
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Returns when it is closed from here; not when the host hangs up.
+    pub(super) async fn until_closed(&self) {
+        loop {
+            let closing = self.closing.notified();
+            if self.closed.get() {
+                return;
+            }
+            closing.await;
+        }
+    }
+}
+
+impl Kind {
+    fn of(request: &Request) -> Self {
+        match request {
+            Request::ExecStart(start) if start.attach.is_none() => Self::Question,
+            Request::ExecStart(_)
+            | Request::Attach(_)
+            | Request::ExecStdin { .. }
+            | Request::ListStream(_)
+            | Request::Read(_)
+            | Request::Write(_)
+            | Request::TarOut(_)
+            | Request::TarIn(_)
+            | Request::Watch(_)
+            | Request::Connect { .. } => Self::Stream,
+            Request::Ping
+            | Request::ExecGet { .. }
+            | Request::ExecList
+            | Request::ExecWait { .. }
+            | Request::ExecSignal { .. }
+            | Request::ExecResize { .. }
+            | Request::Stat { .. }
+            | Request::List(_)
+            | Request::MakeDir { .. }
+            | Request::Move { .. }
+            | Request::Remove { .. }
+            | Request::ChangeMode { .. }
+            | Request::Stats
+            | Request::Activity
+            | Request::SetServices { .. }
+            | Request::ListServices
+            | Request::RestartService { .. }
+            | Request::ListPorts
+            | Request::SetRam { .. }
+            | Request::Renew { .. }
+            | Request::Shutdown { .. } => Self::Question,
+        }
+    }
+}
