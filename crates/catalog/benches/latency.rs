@@ -135,6 +135,9 @@ fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
             lifetime: Lifetime::Persistent { expires_ms: None },
             services: BTreeMap::new(),
             network: burrow_model::NetworkPolicy::closed(),
+            sleep: burrow_model::SleepPolicy::never(),
+            snapshots: None,
+            rotate: None,
         },
         state: State::Creating,
         stop_reason: None,
@@ -147,6 +150,12 @@ fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
         stopped_ms: None,
         failure: None,
         generation: 0,
+        dump: None,
+        origin: None,
+        active_ms: None,
+        slept_ms: None,
+        rotated_ms: None,
+        snapshotted_ms: None,
     }
 }
 
@@ -158,6 +167,7 @@ fn operation(row: &SandboxRow) -> OperationRow {
         kind: "create".to_owned(),
         steps: json!(["volume", "network", "machine"]),
         started_ms: row.created_ms,
+        detail: json!({}),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use burrow_model::SandboxId;
+use burrow_model::{SNAPSHOTS_MAX, SandboxId, SnapshotId};
 use rusqlite::ErrorCode;
 
 #[derive(Debug, thiserror::Error)]
@@ -18,10 +18,16 @@ pub enum CatalogError {
     Migrate { version: u32, source: rusqlite::Error },
     #[error("the name is taken by sandbox `{existing}`")]
     NameTaken { existing: SandboxId },
+    #[error("the name is taken by snapshot `{existing}`")]
+    SnapshotNameTaken { existing: SnapshotId },
+    #[error("sandbox `{sandbox}` has {SNAPSHOTS_MAX} snapshots, and may have no more")]
+    TooManySnapshots { sandbox: SandboxId },
     #[error("the idempotency key was used before, for another request")]
     IdempotencyMismatch,
     #[error("the beginning of an id fits several sandboxes: {}", list(.candidates))]
     Ambiguous { candidates: Vec<SandboxId> },
+    #[error("the beginning of an id fits several snapshots: {}", list(.candidates))]
+    AmbiguousSnapshot { candidates: Vec<SnapshotId> },
     #[error("the cursor is not one this list gave out")]
     BadCursor,
     #[error("{kind} `{id}` does not exist")]
@@ -62,8 +68,12 @@ impl CatalogError {
             Self::NameTaken { .. } => {
                 Some("choose another name, or delete or rename the sandbox that has it")
             }
+            Self::SnapshotNameTaken { .. } => Some("choose another name, or delete the snapshot that has it"),
+            Self::TooManySnapshots { .. } => {
+                Some("delete snapshots of this sandbox that are not needed any more")
+            }
             Self::IdempotencyMismatch => Some("use a new idempotency key for a new request"),
-            Self::Ambiguous { .. } => Some("give more characters of the id"),
+            Self::Ambiguous { .. } | Self::AmbiguousSnapshot { .. } => Some("give more characters of the id"),
             Self::BadCursor => Some("start again without a cursor"),
             Self::LastAdminKey => Some("create another admin key first"),
             Self::Full => Some("free space on the disk that holds the state directory, or delete sandboxes"),
@@ -101,6 +111,6 @@ impl From<rusqlite::Error> for CatalogError {
     }
 }
 
-fn list(ids: &[SandboxId]) -> String {
-    ids.iter().map(SandboxId::as_str).collect::<Vec<_>>().join(", ")
+fn list<I: ToString>(ids: &[I]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -37,7 +37,7 @@ impl Catalog {
         Ok(row.filter(|row| row.removed_ms.is_none()))
     }
 
-    /// Also one that was removed and is kept for the sandboxes made from it.
+    /// Also one that was removed and is kept for the sandboxes made from it, and their snapshots.
     pub async fn image_record(
         &self,
         tenant: &TenantId,
@@ -127,8 +127,8 @@ impl Catalog {
         .await
     }
 
-    /// Takes an image out of the lists, with all its names. While sandboxes made from it are left, its row stays as a
-    /// record of what it said about their processes. Answers whether there was one.
+    /// Takes an image out of the lists, with all its names. While sandboxes made from it, or snapshots of such, are left,
+    /// its row stays as a record of what it said about their processes. Answers whether there was one.
     pub async fn remove_image(
         &self,
         tenant: &TenantId,
@@ -153,18 +153,19 @@ impl Catalog {
         .await
     }
 
-    /// Forgets the records of removed images whose last sandbox is gone.
+    /// Forgets the records of removed images whose last sandbox and last snapshot are gone.
     pub async fn forget_removed_images(&self) -> Result<usize, CatalogError> {
         self.write(Manner::UPKEEP, forget_unused).await
     }
 
-    /// Images that have no name and no sandbox: what a clean-up takes.
+    /// Images that have no name, no sandbox and no snapshot of one: what a clean-up takes.
     pub async fn unused_images(&self, tenant: &TenantId) -> Result<Vec<ImageRow>, CatalogError> {
         let tenant = tenant.clone();
         self.read(move |connection| {
             let sql = format!(
                 "{SELECT} WHERE tenant = ? AND removed_ms IS NULL AND names IS NULL
                  AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.image = images.id)
+                 AND NOT EXISTS (SELECT 1 FROM snapshots WHERE snapshots.image = images.id)
                  ORDER BY created_ms, id"
             );
             let mut statement = connection.prepare_cached(&sql)?;
@@ -230,7 +231,8 @@ fn point(
 
 fn forget_unused(connection: &Connection) -> Result<usize, CatalogError> {
     let sql = "DELETE FROM images WHERE removed_ms IS NOT NULL
-               AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.image = images.id)";
+               AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.image = images.id)
+               AND NOT EXISTS (SELECT 1 FROM snapshots WHERE snapshots.image = images.id)";
     Ok(connection.prepare_cached(sql)?.execute(())?)
 }
 

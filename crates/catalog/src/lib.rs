@@ -31,6 +31,7 @@ mod reserve;
 mod rows;
 mod sandboxes;
 mod search;
+mod snapshots;
 mod stock;
 mod upkeep;
 mod writer;
@@ -66,9 +67,10 @@ pub use migrate::VERSION;
 pub use page::{PAGE_LIMIT_MAX, Page, PageRequest};
 pub use ports::{PUBLISHED_MAX, Published};
 pub use rows::{
-    EventRow, ExecRow, ExecState, ImageRow, Inserted, KeyRow, LayerRow, NewEvent, NewKey, OperationRow,
-    SandboxChange, SandboxFilter, SandboxRow,
+    EventRow, ExecRow, ExecState, ImageRow, Inserted, KeyRow, LayerRow, Lineage, NewEvent, NewKey,
+    OperationRow, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, SnapshotRow,
 };
+pub use snapshots::{LINEAGE_MAX, SnapshotTotals};
 pub use stock::StockRow;
 pub use upkeep::Size;
 

@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0003_ports.sql"),
     include_str!("../migrations/0004_egress.sql"),
     include_str!("../migrations/0005_stock.sql"),
+    include_str!("../migrations/0006_snapshots.sql"),
 ];
 
 /// The version this program writes.

@@ -59,7 +59,8 @@ impl Catalog {
 pub(crate) fn insert(connection: &Connection, row: &OperationRow) -> Result<(), CatalogError> {
     connection
         .prepare_cached(
-            "INSERT INTO operations (id, tenant, sandbox, kind, steps, started_ms) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO operations (id, tenant, sandbox, kind, steps, started_ms, detail)
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
             row.id.as_str(),
@@ -68,6 +69,7 @@ pub(crate) fn insert(connection: &Connection, row: &OperationRow) -> Result<(), 
             row.kind,
             json(&row.steps, "steps")?,
             integer(row.started_ms),
+            json(&row.detail, "detail")?,
         ])?;
     Ok(())
 }
@@ -85,5 +87,6 @@ fn decode(row: &Row<'_>) -> Result<OperationRow, CatalogError> {
         kind: row.text("kind")?,
         steps: row.json("steps")?,
         started_ms: row.count("started_ms")?,
+        detail: row.json("detail")?,
     })
 }

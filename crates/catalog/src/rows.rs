@@ -3,8 +3,8 @@
 use std::fmt;
 
 use burrow_model::{
-    ExecId, Image, ImageId, KeyId, Label, Name, OperationId, SandboxId, SandboxSpec, Scope, State,
-    StopReason, TenantId,
+    DumpId, ExecId, Image, ImageId, KeyId, Label, Name, OperationId, Origin, SandboxId, SandboxSpec, Scope,
+    Snapshot, SnapshotKind, State, StopReason, TenantId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,6 +30,18 @@ pub struct SandboxRow {
     pub failure: Option<String>,
     /// Counts starts.
     pub generation: u64,
+    /// Its processes, written down: exactly while it is hibernated, or on its way into or out of that.
+    pub dump: Option<DumpId>,
+    /// What it was made from, if not from an image.
+    pub origin: Option<Origin>,
+    /// When something was last known to be done in it.
+    pub active_ms: Option<u64>,
+    /// Since when it is paused or hibernated.
+    pub slept_ms: Option<u64>,
+    /// When it was last put back by its rotation policy.
+    pub rotated_ms: Option<u64>,
+    /// When its snapshot policy last took one.
+    pub snapshotted_ms: Option<u64>,
 }
 
 impl fmt::Debug for SandboxRow {
@@ -50,6 +62,12 @@ impl fmt::Debug for SandboxRow {
             .field("stopped_ms", &self.stopped_ms)
             .field("failure", &self.failure)
             .field("generation", &self.generation)
+            .field("dump", &self.dump)
+            .field("origin", &self.origin)
+            .field("active_ms", &self.active_ms)
+            .field("slept_ms", &self.slept_ms)
+            .field("rotated_ms", &self.rotated_ms)
+            .field("snapshotted_ms", &self.snapshotted_ms)
             .finish()
     }
 }
@@ -69,6 +87,12 @@ pub struct SandboxChange {
     pub stopped_ms: Option<Option<u64>>,
     pub failure: Option<Option<String>>,
     pub generation: Option<u64>,
+    pub dump: Option<Option<DumpId>>,
+    pub origin: Option<Option<Origin>>,
+    pub active_ms: Option<Option<u64>>,
+    pub slept_ms: Option<Option<u64>>,
+    pub rotated_ms: Option<Option<u64>>,
+    pub snapshotted_ms: Option<Option<u64>>,
 }
 
 impl SandboxChange {
@@ -87,6 +111,12 @@ impl SandboxChange {
             stopped_ms: None,
             failure: None,
             generation: None,
+            dump: None,
+            origin: None,
+            active_ms: None,
+            slept_ms: None,
+            rotated_ms: None,
+            snapshotted_ms: None,
         }
     }
 }
@@ -106,6 +136,12 @@ impl fmt::Debug for SandboxChange {
             .field("stopped_ms", &self.stopped_ms)
             .field("failure", &self.failure)
             .field("generation", &self.generation)
+            .field("dump", &self.dump)
+            .field("origin", &self.origin)
+            .field("active_ms", &self.active_ms)
+            .field("slept_ms", &self.slept_ms)
+            .field("rotated_ms", &self.rotated_ms)
+            .field("snapshotted_ms", &self.snapshotted_ms)
             .finish()
     }
 }
@@ -206,6 +242,8 @@ pub struct OperationRow {
     pub kind: String,
     pub steps: Value,
     pub started_ms: u64,
+    /// What else is needed to undo or complete it: ids of what it makes, which the sandbox's row does not name yet.
+    pub detail: Value,
 }
 
 /// Something that happened.
@@ -240,6 +278,36 @@ pub struct SandboxFilter {
     /// Any of these states; empty for all.
     pub states: Vec<State>,
     pub name_prefix: Option<String>,
+}
+
+/// A snapshot as it is stored: from the intent to take it until nothing of it is left.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SnapshotRow {
+    pub tenant: TenantId,
+    pub snapshot: Snapshot,
+    /// Whether it is complete. Until then only recovery sees it.
+    pub ready: bool,
+}
+
+/// Which snapshots a list shows: those that fulfil all that is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotFilter {
+    /// Of this sandbox only, which may be gone.
+    pub sandbox: Option<SandboxId>,
+    /// All of these labels.
+    pub labels: Vec<Label>,
+    /// Any of these kinds; empty for all.
+    pub kinds: Vec<SnapshotKind>,
+}
+
+/// What came from what: a tenant's sandboxes and snapshots, oldest first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lineage {
+    pub sandboxes: Vec<SandboxRow>,
+    /// Without the paths of their changes.
+    pub snapshots: Vec<Snapshot>,
+    /// Whether there are more than were read; then the oldest of either are left out.
+    pub cut: bool,
 }
 
 /// What `insert_sandbox_with_operation` did.

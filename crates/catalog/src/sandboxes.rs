@@ -194,6 +194,12 @@ pub(crate) fn decode(row: &Row<'_>) -> Result<SandboxRow, CatalogError> {
         stopped_ms: row.count_if_any("stopped_ms")?,
         failure: row.get("failure")?,
         generation: row.count("generation")?,
+        dump: row.parsed_if_any("dump")?,
+        origin: row.json_if_any("origin")?,
+        active_ms: row.count_if_any("active_ms")?,
+        slept_ms: row.count_if_any("slept_ms")?,
+        rotated_ms: row.count_if_any("rotated_ms")?,
+        snapshotted_ms: row.count_if_any("snapshotted_ms")?,
     })
 }
 
@@ -204,8 +210,9 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), CatalogError>
     connection
         .prepare_cached(
             "INSERT INTO sandboxes (id, tenant, name, spec, state, stop_reason, image, token, machine, created_ms,
-                 updated_ms, started_ms, stopped_ms, expires_ms, failure, generation)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 updated_ms, started_ms, stopped_ms, expires_ms, failure, generation, dump, origin, active_ms,
+                 slept_ms, rotated_ms, snapshotted_ms)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
             row.id.as_str(),
@@ -224,6 +231,12 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), CatalogError>
             row.spec.lifetime.expires_ms().map(integer),
             row.failure,
             integer(row.generation),
+            row.dump.as_ref().map(|dump| dump.as_str()),
+            row.origin.as_ref().map(|origin| json(origin, "origin")).transpose()?,
+            row.active_ms.map(integer),
+            row.slept_ms.map(integer),
+            row.rotated_ms.map(integer),
+            row.snapshotted_ms.map(integer),
         ])?;
     insert_labels(connection, &row.tenant, &row.id, &row.spec)
 }
@@ -327,5 +340,18 @@ fn assignments(change: &SandboxChange) -> Result<Vec<(&'static str, Sql)>, Catal
     if let Some(generation) = change.generation {
         set.push(("generation", Sql::Integer(integer(generation))));
     }
+    if let Some(dump) = &change.dump {
+        set.push(("dump", text(dump.as_ref().map(ToString::to_string))));
+    }
+    if let Some(origin) = &change.origin {
+        set.push(("origin", text(origin.as_ref().map(|origin| json(origin, "origin")).transpose()?)));
+    }
+    let times = [
+        ("active_ms", change.active_ms),
+        ("slept_ms", change.slept_ms),
+        ("rotated_ms", change.rotated_ms),
+        ("snapshotted_ms", change.snapshotted_ms),
+    ];
+    set.extend(times.into_iter().filter_map(|(column, changed)| changed.map(|at_ms| (column, time(at_ms)))));
     Ok(set)
 }

@@ -1,5 +1,7 @@
 //! Finding sandboxes: by what people type, and in pages by what they filter for.
 
+use std::str::FromStr;
+
 use burrow_model::{BUILD_LABEL, SandboxId, TenantId};
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, params_from_iter};
@@ -8,9 +10,9 @@ use crate::connection::{Columns, integer, word};
 use crate::{Catalog, CatalogError, Page, PageRequest, SandboxFilter, SandboxRow, sandboxes};
 
 /// Candidates an ambiguous prefix is answered with: enough to see how the ids differ.
-const CANDIDATES_MAX: usize = 5;
+pub(crate) const CANDIDATES_MAX: usize = 5;
 
-/// Fewest characters of an id without its `sbx`: fewer are more likely a mistyped name.
+/// Fewest characters of an id without its three letters: fewer are more likely a mistyped name.
 const BARE_PREFIX_MIN: usize = 4;
 
 impl Catalog {
@@ -31,7 +33,7 @@ impl Catalog {
                 return Ok(Some(row));
             }
             let mut candidates = Vec::new();
-            for prefix in prefixes(&text) {
+            for prefix in prefixes(&text, SandboxId::PREFIX) {
                 candidates.extend(starting_with(connection, &tenant, &prefix)?);
             }
             match candidates.as_slice() {
@@ -66,18 +68,18 @@ impl Catalog {
     }
 }
 
-/// The beginnings of ids that a text may stand for.
-fn prefixes(text: &str) -> Vec<String> {
+/// The beginnings of ids of one kind that a text may stand for.
+pub(crate) fn prefixes(text: &str, kind: &str) -> Vec<String> {
     // What is no beginning of an id is not looked for; it would only cost a scan.
     if text.len() > 23 || !text.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b)) {
         return Vec::new();
     }
     let mut prefixes = Vec::new();
-    if text.len() > SandboxId::PREFIX.len() && text.starts_with(SandboxId::PREFIX) {
+    if text.len() > kind.len() && text.starts_with(kind) {
         prefixes.push(text.to_owned());
     }
     if text.len() >= BARE_PREFIX_MIN {
-        prefixes.push(format!("{}{text}", SandboxId::PREFIX));
+        prefixes.push(format!("{kind}{text}"));
     }
     prefixes
 }
@@ -95,19 +97,15 @@ fn starting_with(
     statement.query_and_then((prefix, tenant.as_str(), limit), |row| row.parsed("id"))?.collect()
 }
 
-struct Query {
-    sql: String,
-    values: Vec<Sql>,
+/// A page of one tenant's rows, put together condition by condition.
+pub(crate) struct Query {
+    pub(crate) sql: String,
+    pub(crate) values: Vec<Sql>,
 }
 
 impl Query {
     fn new(tenant: &TenantId, filter: &SandboxFilter, page: &PageRequest) -> Result<Self, CatalogError> {
-        let mut query =
-            Self { sql: "SELECT * FROM sandboxes WHERE tenant = ?".to_owned(), values: Vec::new() };
-        query.values.push(Sql::Text(tenant.to_string()));
-        if let Some((created_ms, id)) = page.after::<SandboxId>()? {
-            query.and("(created_ms, id) < (?, ?)", [Sql::Integer(created_ms), Sql::Text(id.to_string())]);
-        }
+        let mut query = Self::of_page::<SandboxId>("SELECT * FROM sandboxes", tenant, page)?;
         // Sandboxes of builds are the daemon's own.
         if !filter.labels.iter().any(|label| label.key == BUILD_LABEL) {
             let built = "NOT EXISTS (SELECT 1 FROM sandbox_labels l WHERE l.sandbox = id AND l.key = ?)";
@@ -127,12 +125,31 @@ impl Query {
             let prefix = Sql::Text(prefix.clone());
             query.and("substr(name, 1, length(?)) = ?", [prefix.clone(), prefix]);
         }
-        query.sql.push_str(" ORDER BY created_ms DESC, id DESC LIMIT ?");
-        query.values.push(Sql::Integer(integer(page.rows_max() as u64 + 1)));
+        Ok(query.newest_first(page))
+    }
+
+    /// All of a tenant's rows after the page's cursor, which names ids of the kind `I`.
+    pub(crate) fn of_page<I: FromStr + ToString>(
+        select: &str,
+        tenant: &TenantId,
+        page: &PageRequest,
+    ) -> Result<Self, CatalogError> {
+        let values = vec![Sql::Text(tenant.to_string())];
+        let mut query = Self { sql: format!("{select} WHERE tenant = ?"), values };
+        if let Some((created_ms, id)) = page.after::<I>()? {
+            query.and("(created_ms, id) < (?, ?)", [Sql::Integer(created_ms), Sql::Text(id.to_string())]);
+        }
         Ok(query)
     }
 
-    fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Sql>) {
+    /// One more than the page holds: it tells whether another page follows.
+    pub(crate) fn newest_first(mut self, page: &PageRequest) -> Self {
+        self.sql.push_str(" ORDER BY created_ms DESC, id DESC LIMIT ?");
+        self.values.push(Sql::Integer(integer(page.rows_max() as u64 + 1)));
+        self
+    }
+
+    pub(crate) fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Sql>) {
         self.sql.push_str(" AND ");
         self.sql.push_str(condition);
         self.values.extend(values);

@@ -135,6 +135,15 @@ id! {
     OperationId = "opn", "an" "operation"
 }
 id! {
+    /// A snapshot: a sandbox's files, perhaps its processes, as they were once. Never changes, outlives its sandbox.
+    SnapshotId = "snp", "a" "snapshot"
+}
+id! {
+    /// The processes of a sandbox written down: what `wake` brings back. Named by a sandbox or a snapshot, or by neither
+    /// and about to be removed.
+    DumpId = "dmp", "a" "dump"
+}
+id! {
     /// Whose rows these are. One machine starts with one tenant.
     TenantId = "ten", "a" "tenant"
 }

@@ -11,10 +11,12 @@ mod lifecycle;
 mod limits;
 mod name;
 pub mod network;
+mod policy;
+mod snapshot;
 mod spec;
 
 pub use fault::{Fails, Fault};
-pub use id::{ExecId, IdError, ImageId, KeyId, OperationId, SandboxId, TenantId};
+pub use id::{DumpId, ExecId, IdError, ImageId, KeyId, OperationId, SandboxId, SnapshotId, TenantId};
 pub use image::{BUILD_LABEL, Image, ImageConfig, ImageOrigin, ImageStep};
 pub use image_name::{ImageName, ImageNameError, ImageRef};
 pub use key::{Scope, ScopeSet};
@@ -22,4 +24,12 @@ pub use lifecycle::{Admission, Refusal, Request, State, StopReason, admit};
 pub use limits::{Limits, LimitsError, MIB, parse_bytes};
 pub use name::{Label, LabelError, Name, NameError};
 pub use network::{EgressRule, HostName, HostPattern, IpRange, NetworkMode, NetworkPolicy};
+pub use policy::{
+    PERIOD_MS_MAX, PERIOD_MS_MIN, PolicyError, RotatePolicy, SLEEP_MS_MAX, SLEEP_MS_MIN, SleepPolicy,
+    SnapshotPolicy,
+};
+pub use snapshot::{
+    CHANGES_MAX, Change, ChangeKind, Changes, DESCRIPTION_LENGTH_MAX, DescriptionError, Origin, OriginKind,
+    SNAPSHOTS_MAX, Snapshot, SnapshotKind, check_description,
+};
 pub use spec::{EnvError, Lifetime, RestartPolicy, SandboxSpec, ServiceSpec, check_env_name};

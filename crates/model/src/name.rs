@@ -10,7 +10,7 @@ const NAME_LENGTH_MAX: usize = 63;
 const LABEL_KEY_LENGTH_MAX: usize = 63;
 const LABEL_VALUE_LENGTH_MAX: usize = 255;
 
-/// A name of a sandbox, image or service: lower-case letters, digits and inner hyphens.
+/// A name of a sandbox, snapshot or service: lower-case letters, digits and inner hyphens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
@@ -34,8 +34,9 @@ impl FromStr for Name {
         let bytes = text.as_bytes();
         let characters = bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-');
         let ends = bytes.first().is_some_and(u8::is_ascii_lowercase) && bytes.last() != Some(&b'-');
-        // A name shaped like an id would make `burrow rm sbx…` ambiguous.
-        let like_an_id = text.parse::<crate::SandboxId>().is_ok();
+        // A name shaped like an id would make `burrow rm sbx…` ambiguous, and `burrow snapshot rm snp…` too.
+        let like_an_id =
+            text.parse::<crate::SandboxId>().is_ok() || text.parse::<crate::SnapshotId>().is_ok();
         if characters && ends && bytes.len() <= NAME_LENGTH_MAX && !like_an_id {
             Ok(Self(text.to_owned()))
         } else {
@@ -64,7 +65,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// A label `key=value` on a sandbox.
+/// A label `key=value` on a sandbox or a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Label {
     pub key: String,
@@ -121,6 +122,7 @@ mod tests {
             check(bad, false);
         }
         check(crate::SandboxId::generate().as_str(), false);
+        check(crate::SnapshotId::generate().as_str(), false);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageRef, Limits, Name, NetworkPolicy};
+use crate::{ImageRef, Limits, Name, NetworkPolicy, RotatePolicy, SleepPolicy, SnapshotPolicy};
 
 /// Everything the user decided about a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,15 @@ pub struct SandboxSpec {
     /// What it may reach. Rows from before there was a network are closed.
     #[serde(default = "NetworkPolicy::closed")]
     pub network: NetworkPolicy,
+    /// What becomes of it when nothing is done in it. Rows from before there was one never sleep by themselves.
+    #[serde(default = "SleepPolicy::never")]
+    pub sleep: SleepPolicy,
+    /// Snapshots taken by themselves, if any.
+    #[serde(default)]
+    pub snapshots: Option<SnapshotPolicy>,
+    /// Whether it is put back to a snapshot from time to time.
+    #[serde(default)]
+    pub rotate: Option<RotatePolicy>,
 }
 
 /// How long a sandbox is kept.

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-use burrow_catalog::{Catalog, CatalogError, SandboxRow};
+use burrow_catalog::{Catalog, CatalogError, SandboxRow, SnapshotRow};
 use burrow_model::SandboxId;
 
 use crate::rows::{self, NOW};
@@ -83,6 +83,11 @@ async fn fill_and_spend(directory: &Path) -> Vec<SandboxId> {
     for _ in 0..500 {
         kept.push(create(&catalog).await.unwrap().id);
     }
+    // Of a sandbox that is gone.
+    let gone = rows::sandbox(&catalog.default_tenant(), NOW);
+    let (old, making) = (rows::snapshot(&gone, NOW), rows::snapshot(&gone, NOW));
+    rows::take(&catalog, &gone, &old).await;
+    let operation = rows::begin(&catalog, &gone, &making).await;
     fill(directory);
     let refused = loop {
         match create(&catalog).await {
@@ -117,6 +122,11 @@ async fn fill_and_spend(directory: &Path) -> Vec<SandboxId> {
         catalog.append_event(rows::event(&catalog.default_tenant(), "x")).await,
         Err(CatalogError::Full)
     ));
+    let row = SnapshotRow { tenant: gone.tenant.clone(), snapshot: rows::snapshot(&gone, NOW), ready: false };
+    let begun = catalog.begin_snapshot(row, rows::operation(&gone, "snapshot")).await;
+    assert!(matches!(begun, Err(CatalogError::Full)), "nor for snapshots");
+    catalog.finish_snapshot(making, Some(operation)).await.unwrap();
+    catalog.delete_snapshot(&old.id, None).await.unwrap();
     for id in kept.drain(..kept.len() / 2) {
         catalog.delete_sandbox(&id, None, NOW).await.unwrap();
     }

@@ -16,5 +16,6 @@ mod ports;
 mod rows;
 mod sandboxes;
 mod search;
+mod snapshots;
 mod stock;
 mod upkeep;

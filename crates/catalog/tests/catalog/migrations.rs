@@ -8,8 +8,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use burrow_catalog::{Catalog, Idempotency, SandboxChange, SandboxFilter, VERSION};
-use burrow_model::{Scope, State};
+use burrow_catalog::{
+    Catalog, Idempotency, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, VERSION,
+};
+use burrow_model::{
+    Change, ChangeKind, Changes, DumpId, Origin, OriginKind, SandboxSpec, Scope, Snapshot, SnapshotKind,
+    State,
+};
 use rusqlite::Connection;
 use serde_json::json;
 
@@ -36,9 +41,43 @@ async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
         let catalog = Catalog::open(&path).unwrap();
         catalog.integrity_check().await.unwrap();
         check_content(&catalog).await;
+        if version >= 6 {
+            check_snapshots(&catalog).await;
+        }
         drop(catalog);
         assert_eq!(schema(&Connection::open(&path).unwrap()), fresh, "from version {version}");
     }
+}
+
+#[tokio::test]
+async fn sandboxes_from_before_there_were_snapshots_are_as_they_were_and_never_sleep() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.db");
+    let dump = fs::read_to_string(fixture(5)).unwrap();
+    Connection::open(&path).unwrap().execute_batch(&dump).unwrap();
+    let catalog = Catalog::open(&path).unwrap();
+    let row = catalog.all_sandboxes().await.unwrap().remove(0);
+    let expected = SandboxRow {
+        // Minted when the fixture was written.
+        id: row.id.clone(),
+        tenant: catalog.default_tenant(),
+        image: row.image.clone(),
+        name: Some("web".parse().unwrap()),
+        state: State::Running,
+        machine: Some(json!({ "pid": 1 })),
+        updated_ms: NOW + 1,
+        started_ms: Some(NOW + 1),
+        generation: 1,
+        spec: SandboxSpec { labels: [("team".to_owned(), "a".to_owned())].into(), ..rows::spec() },
+        ..rows::sandbox(&catalog.default_tenant(), NOW)
+    };
+    assert_eq!(row, expected, "with no dump, no origin, and nothing known of its activity");
+    assert!(row.spec.sleep.is_never() && row.spec.snapshots.is_none() && row.spec.rotate.is_none());
+    assert_eq!(catalog.open_operations().await.unwrap()[0].detail, json!({}));
+    // And it can be all that a new one can.
+    let snapshot = rows::snapshot(&row, NOW + 9);
+    rows::take(&catalog, &row, &snapshot).await;
+    assert_eq!(catalog.latest_snapshot_of(&row.id).await.unwrap(), Some(snapshot));
 }
 
 #[test]
@@ -92,6 +131,38 @@ async fn populate(catalog: &Catalog) {
     catalog.insert_image(&tenant, rows::image("base", NOW)).await.unwrap();
     catalog.append_event(rows::event(&tenant, "sandbox.created")).await.unwrap();
     catalog.insert_stock(vec![rows::stock(&tenant, NOW)]).await.unwrap();
+    populate_snapshots(catalog, &row).await;
+}
+
+/// Since version 6: a snapshot with its processes, and a sandbox that sleeps on the same.
+async fn populate_snapshots(catalog: &Catalog, row: &SandboxRow) {
+    let changes = Changes {
+        paths: vec![Change { path: "/etc/hosts".to_owned(), kind: ChangeKind::Changed }],
+        total: 1,
+        since: None,
+    };
+    let snapshot = Snapshot {
+        name: Some("base".parse().unwrap()),
+        labels: [("team".to_owned(), "a".to_owned())].into(),
+        dump: Some(DumpId::generate()),
+        changes,
+        ..rows::snapshot(row, NOW + 4)
+    };
+    rows::take(catalog, row, &snapshot).await;
+    let origin = Origin { snapshot: snapshot.id.clone(), sandbox: row.id.clone(), kind: OriginKind::Fork };
+    // Older than the other, which is looked for as the newest.
+    let asleep = SandboxRow {
+        name: Some("asleep".parse().unwrap()),
+        state: State::Hibernated,
+        dump: snapshot.dump.clone(),
+        origin: Some(origin),
+        active_ms: Some(NOW + 5),
+        slept_ms: Some(NOW + 6),
+        rotated_ms: Some(NOW + 7),
+        snapshotted_ms: Some(NOW + 8),
+        ..rows::sandbox(&row.tenant, NOW - 1)
+    };
+    rows::store(catalog, &asleep).await;
 }
 
 /// Opens the fixtures' key, and nothing else anywhere.
@@ -111,6 +182,22 @@ async fn check_content(catalog: &Catalog) {
     assert_eq!(catalog.authenticate(SECRET, NOW).unwrap().scope, Scope::Admin);
     assert!(catalog.image_by_name(&tenant, &"base".parse().unwrap()).await.unwrap().is_some());
     assert_eq!(catalog.events_since(&tenant, 0, 10).await.unwrap()[0].kind, "sandbox.created");
+}
+
+async fn check_snapshots(catalog: &Catalog) {
+    let tenant = catalog.default_tenant();
+    let snapshot = catalog.resolve_snapshot(&tenant, "base").await.unwrap().unwrap();
+    assert_eq!(snapshot.changes.paths[0].path, "/etc/hosts");
+    assert_eq!((snapshot.kind, snapshot.created_ms), (SnapshotKind::Manual, NOW + 4));
+    let filter = SnapshotFilter { labels: vec!["team=a".parse().unwrap()], ..SnapshotFilter::default() };
+    assert_eq!(catalog.list_snapshots(&tenant, filter, rows::page(10)).await.unwrap().rows.len(), 1);
+    let asleep = catalog.sandbox_by_name(&tenant, "asleep").await.unwrap().unwrap();
+    assert_eq!((asleep.state, &asleep.dump), (State::Hibernated, &snapshot.dump));
+    assert_eq!((asleep.active_ms, asleep.slept_ms), (Some(NOW + 5), Some(NOW + 6)));
+    assert_eq!((asleep.rotated_ms, asleep.snapshotted_ms), (Some(NOW + 7), Some(NOW + 8)));
+    assert_eq!(catalog.children_of_snapshot(&snapshot.id).await.unwrap(), [asleep.id]);
+    let lineage = catalog.lineage(&tenant).await.unwrap();
+    assert_eq!((lineage.sandboxes.len(), lineage.snapshots.len()), (2, 1));
 }
 
 async fn write_fixture_or_fail(version: u32) {

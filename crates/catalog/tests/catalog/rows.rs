@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use burrow_catalog::{
-    Catalog, ExecRow, ExecState, Inserted, NewEvent, NewKey, OperationRow, PageRequest, SandboxRow, StockRow,
+    Catalog, ExecRow, ExecState, Inserted, NewEvent, NewKey, OperationRow, PageRequest, SandboxRow,
+    SnapshotRow, StockRow,
 };
 use burrow_model::{
-    ExecId, Image, ImageConfig, ImageId, Lifetime, Limits, OperationId, SandboxId, SandboxSpec, Scope, State,
-    TenantId,
+    Changes, ExecId, Image, ImageConfig, ImageId, Lifetime, Limits, OperationId, SandboxId, SandboxSpec,
+    Scope, Snapshot, SnapshotId, SnapshotKind, State, TenantId,
 };
 use serde_json::json;
 
@@ -25,6 +26,9 @@ pub(crate) fn spec() -> SandboxSpec {
         lifetime: Lifetime::Persistent { expires_ms: None },
         services: BTreeMap::new(),
         network: burrow_model::NetworkPolicy::closed(),
+        sleep: burrow_model::SleepPolicy::never(),
+        snapshots: None,
+        rotate: None,
     }
 }
 
@@ -45,7 +49,52 @@ pub(crate) fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
         stopped_ms: None,
         failure: None,
         generation: 0,
+        dump: None,
+        origin: None,
+        active_ms: None,
+        slept_ms: None,
+        rotated_ms: None,
+        snapshotted_ms: None,
     }
+}
+
+/// A snapshot of a sandbox, files only.
+pub(crate) fn snapshot(of: &SandboxRow, created_ms: u64) -> Snapshot {
+    Snapshot {
+        id: SnapshotId::generate(),
+        sandbox: of.id.clone(),
+        sandbox_name: of.name.clone(),
+        name: None,
+        description: "as it was".to_owned(),
+        labels: BTreeMap::new(),
+        kind: SnapshotKind::Manual,
+        parent: None,
+        image: of.image.clone(),
+        spec: of.spec.clone(),
+        dump: None,
+        ram_bytes: 0,
+        disk_bytes: 4096,
+        pause_us: 1500,
+        changes: Changes::none(None),
+        created_ms,
+        expires_ms: None,
+        memory: None,
+    }
+}
+
+/// Stores the intent to take a snapshot. Answers the operation that would.
+pub(crate) async fn begin(catalog: &Catalog, of: &SandboxRow, snapshot: &Snapshot) -> OperationId {
+    let operation = operation(of, "snapshot");
+    let id = operation.id.clone();
+    let row = SnapshotRow { tenant: of.tenant.clone(), snapshot: snapshot.clone(), ready: false };
+    catalog.begin_snapshot(row, operation).await.unwrap();
+    id
+}
+
+/// Stores a snapshot that is ready.
+pub(crate) async fn take(catalog: &Catalog, of: &SandboxRow, snapshot: &Snapshot) {
+    let operation = begin(catalog, of, snapshot).await;
+    catalog.finish_snapshot(snapshot.clone(), Some(operation)).await.unwrap();
 }
 
 pub(crate) fn stock(tenant: &TenantId, made_ms: u64) -> StockRow {
@@ -66,6 +115,7 @@ pub(crate) fn operation(sandbox: &SandboxRow, kind: &str) -> OperationRow {
         kind: kind.to_owned(),
         steps: json!(["volume", "network", "machine"]),
         started_ms: sandbox.created_ms,
+        detail: json!({}),
     }
 }
 
