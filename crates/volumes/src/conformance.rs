@@ -1,10 +1,13 @@
 //! What every driver promises, as one suite that each of them passes.
 //!
-//! Reads and writes no files: what a driver does with those is tested beside it.
+//! Reads and writes no files but those of dumps: what a driver does with those of volumes is tested beside it.
+
+mod dumps;
+mod snapshots;
 
 use std::sync::Arc;
 
-use burrow_model::{ImageId, SandboxId};
+use burrow_model::{ImageId, SandboxId, SnapshotId};
 
 use crate::{Chunks, VolumeError, VolumeId, Volumes};
 
@@ -21,11 +24,14 @@ pub async fn all(volumes: &dyn Volumes) {
     what_is_sent_can_be_received(volumes).await;
     an_image_is_built_upon_another(volumes).await;
     an_image_is_made_of_a_sandbox(volumes).await;
+    snapshots::all(volumes).await;
+    dumps::all(volumes).await;
 }
 
 /// Runs the part that needs a driver shared between tasks.
 pub async fn concurrent(volumes: Arc<dyn Volumes>) {
-    twenty_at_once_leave_nothing_behind(volumes).await;
+    twenty_at_once_leave_nothing_behind(Arc::clone(&volumes)).await;
+    snapshots::twenty_children_of_one(volumes).await;
 }
 
 /// A backup: sent, lost, received.
@@ -41,8 +47,34 @@ async fn what_is_sent_can_be_received(volumes: &dyn Volumes) {
     volumes.receive(&sandbox, DISK_BYTES, replay(sent.clone())).await.expect("receiving works");
     volumes.locate(&id).await.expect("what was received is there");
     volumes.receive(&sandbox, DISK_BYTES, replay(sent)).await.expect("receiving again works");
+    snapshots_can_be_received(volumes, &id, &image).await;
     volumes.destroy(&id).await.expect("destroying works");
     volumes.remove_image(&image).await.expect("removing works");
+}
+
+/// Two snapshots of a sandbox, the second sent as its difference to the first.
+async fn snapshots_can_be_received(volumes: &dyn Volumes, of: &SandboxId, image: &ImageId) {
+    let ids = [SnapshotId::generate(), SnapshotId::generate()];
+    let parents = [None, Some(ids[0].clone())];
+    let mut sent = Vec::new();
+    for (id, parent) in ids.iter().zip(parents) {
+        volumes.snapshot(id, of).await.expect("a snapshot is taken");
+        let volume = VolumeId::Snapshot { id: id.clone(), image: image.clone(), parent };
+        let stream = collect(volumes.send(&volume).await.expect("sending works")).await;
+        sent.push((volume, stream));
+    }
+    for id in &ids {
+        volumes.remove_snapshot(id).await.expect("removing works");
+    }
+    assert!(matches!(volumes.send(&sent[0].0).await, Err(VolumeError::SnapshotNotFound { .. })));
+    for (volume, stream) in sent {
+        volumes.receive(&volume, 0, replay(stream.clone())).await.expect("receiving works");
+        volumes.receive(&volume, 0, replay(stream)).await.expect("receiving again works");
+    }
+    for id in &ids {
+        volumes.locate_snapshot(id).await.expect("what was received is there");
+        volumes.remove_snapshot(id).await.expect("removing works");
+    }
 }
 
 async fn collect(mut chunks: Chunks) -> Vec<Vec<u8>> {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use burrow_model::{Fails, Fault, ImageId, SandboxId};
+use burrow_model::{Changes, DumpId, Fails, Fault, ImageId, SandboxId, SnapshotId};
 
-use crate::{Chunks, Inventory, Space, VolumeError, VolumeId, Volumes};
+use crate::{Chunks, Dump, Inventory, Space, VolumeError, VolumeId, Volumes};
 
 /// Passes calls on to `inner`; one of those that change something fails.
 #[derive(Debug)]
@@ -94,6 +94,66 @@ impl<V: Volumes> Volumes for Faulty<V> {
 
     async fn receive(&self, volume: &VolumeId, disk_bytes: u64, chunks: Chunks) -> Result<(), VolumeError> {
         self.change(self.inner.receive(volume, disk_bytes, chunks)).await
+    }
+
+    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        self.change(self.inner.snapshot(id, of)).await
+    }
+
+    async fn create_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        self.change(self.inner.create_from_snapshot(id, snapshot, disk_bytes)).await
+    }
+
+    async fn replace_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        self.change(self.inner.replace_from_snapshot(id, snapshot, disk_bytes)).await
+    }
+
+    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, VolumeError> {
+        self.inner.locate_snapshot(id).await
+    }
+
+    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, VolumeError> {
+        self.inner.snapshot_bytes(id).await
+    }
+
+    async fn changes(
+        &self,
+        from: Option<&SnapshotId>,
+        to: &SnapshotId,
+        image: &ImageId,
+        paths_max: usize,
+    ) -> Result<Changes, VolumeError> {
+        self.inner.changes(from, to, image, paths_max).await
+    }
+
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        self.change(self.inner.remove_snapshot(id)).await
+    }
+
+    async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, VolumeError> {
+        self.change(self.inner.stage_dump(id)).await
+    }
+
+    async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError> {
+        self.change(self.inner.seal_dump(id, about, evict)).await
+    }
+
+    async fn open_dump(&self, id: &DumpId) -> Result<Dump, VolumeError> {
+        self.inner.open_dump(id).await
+    }
+
+    async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError> {
+        self.change(self.inner.remove_dump(id)).await
     }
 }
 

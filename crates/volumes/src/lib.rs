@@ -10,6 +10,7 @@ pub mod btrfs;
 mod command;
 pub mod conformance;
 pub mod debian;
+mod dump;
 pub mod faulty;
 pub mod inside;
 mod shift;
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use burrow_model::{ImageId, SandboxId};
+use burrow_model::{Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 pub use shift::{Shifted, shift_owners};
 
@@ -81,19 +82,103 @@ pub trait Volumes: fmt::Debug + Send + Sync {
     /// Begins to stream a volume as it is at this moment; what changes meanwhile is not in it. For backups.
     async fn send(&self, volume: &VolumeId) -> Result<Chunks, VolumeError>;
 
-    /// Makes a volume of a stream that `send` made; a sandbox needs its image received first. When it exists already,
-    /// it stays as it is.
+    /// Makes a volume of a stream that `send` made; a sandbox needs its image received first, a snapshot its image and its
+    /// parent. When it exists already, it stays as it is.
     async fn receive(&self, volume: &VolumeId, disk_bytes: u64, chunks: Chunks) -> Result<(), VolumeError>;
+
+    /// A read-only copy of a sandbox's volume. Of a paused sandbox it is exactly its files at that moment, also what no
+    /// process synced; of one that runs, it is what a power cut would leave: what was synced is in it, and what was written
+    /// during the call may be, of one file and not of another. Durable on return. When it exists already, it stays as it
+    /// is. What the two share stays charged to the sandbox for as long as either has it.
+    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError>;
+
+    /// A writable copy-on-write child of a snapshot for a sandbox, exactly as [`Volumes::create`] makes one of an image.
+    async fn create_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError>;
+
+    /// Makes the sandbox's volume a fresh writable copy of the snapshot; what it held is gone, also when this is repeated.
+    /// Nothing may use the volume meanwhile. A crash leaves the old volume or the new one, whole, and leftovers that the
+    /// next start removes. A sandbox without a volume is given one.
+    async fn replace_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError>;
+
+    /// Where the files of a snapshot are (`rootfs/`). To be read only.
+    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, VolumeError>;
+
+    /// About how many bytes no other snapshot of the sandbox holds: those written since the one before, less those that the
+    /// one after still has. Removing the snapshot gives back that much, unless a sandbox has them still. Data only.
+    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, VolumeError>;
+
+    /// What differs in `to` from the snapshot `from`, or from `image` without one: paths as the sandbox sees them, in
+    /// order, at most `paths_max` of them, and how many there are. `since` is `from`. Takes as long as there are changes;
+    /// of more than a million, `total` says how many were looked at. Content, kind, owner, mode and attributes count, times
+    /// do not; a rename deletes here and adds there. A failure (say, of paths too long for the kernel) says nothing about
+    /// the snapshot itself.
+    async fn changes(
+        &self,
+        from: Option<&SnapshotId>,
+        to: &SnapshotId,
+        image: &ImageId,
+        paths_max: usize,
+    ) -> Result<Changes, VolumeError>;
+
+    /// Removes a snapshot. Of an unknown one: nothing to do. As durable as [`Volumes::destroy`].
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError>;
+
+    /// An empty directory for the files of a dump, which only root can get to. What an older try of the same id left there
+    /// is removed.
+    async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, VolumeError>;
+
+    /// Makes a staged dump final and durable, and says how many bytes its files have. It is a flat directory of regular
+    /// files; anything else in it is an error. `about` is kept with it, for [`Volumes::open_dump`] to give back. With
+    /// `evict` its pages are dropped from the page cache. A dump that is sealed already stays as it is.
+    async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError>;
+
+    /// A sealed dump, each of its files compared with what was written then; nothing of it is to be used before. (What was
+    /// compared minutes ago and has not been touched since need not be read again.) Nothing may be written to its directory
+    /// either: the next to open it would refuse what was added.
+    async fn open_dump(&self, id: &DumpId) -> Result<Dump, VolumeError>;
+
+    /// Removes a dump, staged or sealed. Of an unknown one: nothing to do.
+    async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError>;
+}
+
+/// A dump that was found whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dump {
+    /// The directory of its files.
+    pub path: PathBuf,
+    /// What was said of it when it was sealed.
+    pub about: String,
+    /// Of all files together.
+    pub bytes: u64,
 }
 
 /// A volume's stream, piece by piece. An error ends it; so does the end.
 pub type Chunks = tokio::sync::mpsc::Receiver<io::Result<Vec<u8>>>;
 
-/// One volume, of either kind.
+/// One volume, of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeId {
     Image(ImageId),
-    Sandbox { id: SandboxId, image: ImageId },
+    Sandbox {
+        id: SandboxId,
+        image: ImageId,
+    },
+    /// Sent as its difference to `parent`, else to its image. `parent`, if given, was sent before, and is received before.
+    Snapshot {
+        id: SnapshotId,
+        image: ImageId,
+        parent: Option<SnapshotId>,
+    },
 }
 
 impl VolumeId {
@@ -101,6 +186,7 @@ impl VolumeId {
         match self {
             Self::Image(id) => id.as_str(),
             Self::Sandbox { id, .. } => id.as_str(),
+            Self::Snapshot { id, .. } => id.as_str(),
         }
     }
 }
@@ -111,6 +197,9 @@ pub struct Inventory {
     pub sandboxes: Vec<SandboxId>,
     pub images: Vec<ImageId>,
     pub staged: Vec<ImageId>,
+    pub snapshots: Vec<SnapshotId>,
+    /// Staged or sealed.
+    pub dumps: Vec<DumpId>,
 }
 
 /// Room in the pool.
@@ -126,6 +215,16 @@ pub enum VolumeError {
     ImageNotFound { image: ImageId },
     #[error("sandbox `{id}` has no volume")]
     NotFound { id: SandboxId },
+    #[error("snapshot `{snapshot}` does not exist in the pool")]
+    SnapshotNotFound { snapshot: SnapshotId },
+    #[error("dump `{dump}` does not exist in the pool")]
+    DumpNotFound { dump: DumpId },
+    #[error("{what} is damaged: its file `{file}` {how}")]
+    Damaged { what: String, file: String, how: &'static str },
+    #[error("dump `{dump}` has format {format}, and this version knows formats up to {known}")]
+    TooNew { dump: DumpId, format: u32, known: u32 },
+    #[error("dump `{dump}` cannot hold `{file}`, which {why}")]
+    NotDumpable { dump: DumpId, file: String, why: &'static str },
     #[error("pool `{}` is on {filesystem}, which is not btrfs", .pool.display())]
     NotBtrfs { pool: PathBuf, filesystem: String },
     #[error("`{}` is already mounted from `{}`", .mount.display(), .device.display())]
@@ -169,7 +268,17 @@ impl VolumeError {
             Self::NoBuilder => Some("install it: `apt-get install mmdebstrap`"),
             Self::NoMirror => Some("set the image's mirror and suite in the configuration"),
             Self::Command { .. } => Some("run `burrow doctor` to see which programs are missing"),
-            Self::ImageNotFound { .. } | Self::NotFound { .. } | Self::Step { .. } | Self::Injected => None,
+            Self::Damaged { .. } => {
+                Some("its processes cannot be brought back; start it from its files, or restore a snapshot")
+            }
+            Self::TooNew { .. } => Some("it was made by a newer burrow: upgrade this one"),
+            Self::ImageNotFound { .. }
+            | Self::NotFound { .. }
+            | Self::SnapshotNotFound { .. }
+            | Self::DumpNotFound { .. }
+            | Self::NotDumpable { .. }
+            | Self::Step { .. }
+            | Self::Injected => None,
         }
     }
 }
@@ -240,5 +349,65 @@ impl<V: Volumes + ?Sized> Volumes for Arc<V> {
 
     async fn receive(&self, volume: &VolumeId, disk_bytes: u64, chunks: Chunks) -> Result<(), VolumeError> {
         (**self).receive(volume, disk_bytes, chunks).await
+    }
+
+    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        (**self).snapshot(id, of).await
+    }
+
+    async fn create_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        (**self).create_from_snapshot(id, snapshot, disk_bytes).await
+    }
+
+    async fn replace_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        (**self).replace_from_snapshot(id, snapshot, disk_bytes).await
+    }
+
+    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, VolumeError> {
+        (**self).locate_snapshot(id).await
+    }
+
+    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, VolumeError> {
+        (**self).snapshot_bytes(id).await
+    }
+
+    async fn changes(
+        &self,
+        from: Option<&SnapshotId>,
+        to: &SnapshotId,
+        image: &ImageId,
+        paths_max: usize,
+    ) -> Result<Changes, VolumeError> {
+        (**self).changes(from, to, image, paths_max).await
+    }
+
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        (**self).remove_snapshot(id).await
+    }
+
+    async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, VolumeError> {
+        (**self).stage_dump(id).await
+    }
+
+    async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError> {
+        (**self).seal_dump(id, about, evict).await
+    }
+
+    async fn open_dump(&self, id: &DumpId) -> Result<Dump, VolumeError> {
+        (**self).open_dump(id).await
+    }
+
+    async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError> {
+        (**self).remove_dump(id).await
     }
 }

@@ -1,17 +1,20 @@
 //! Volumes without a file system, for simulation.
 //!
-//! Keeps the seam's promises (idempotence, errors, the inventory) and no files: the paths it answers do not exist. One
-//! in a folder keeps the files of images too, as plain directories, for tests of those who fill them.
+//! Keeps the seam's promises (idempotence, errors, the inventory). The paths it answers for volumes do not exist: what a
+//! volume holds is a table of names and contents, which tests write and read by [`Sim::write`] and [`Sim::read`], and
+//! which copies, snapshots and images carry along. One in a folder keeps the files of images too, as plain directories,
+//! for tests of those who fill them. Dumps are real directories, since a runtime writes into them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use burrow_model::{ImageId, SandboxId};
+use burrow_model::{Change, ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
-use crate::{Chunks, Inventory, Space, VolumeError, VolumeId, Volumes, step};
+use crate::dump::{self, NoDisk, Recent};
+use crate::{Chunks, Dump, Inventory, Space, VolumeError, VolumeId, Volumes, step};
 
 /// What the simulated pool holds unless told otherwise.
 const TOTAL_BYTES: u64 = 1 << 40;
@@ -22,20 +25,41 @@ pub struct Sim {
     state: Mutex<Contents>,
     /// Where files are kept, if they are.
     folder: Option<PathBuf>,
+    dumps: DumpsFolder,
 }
 
 #[derive(Debug)]
 struct Contents {
     total_bytes: u64,
-    images: BTreeSet<ImageId>,
-    staged: BTreeSet<ImageId>,
+    images: BTreeMap<ImageId, Files>,
+    staged: BTreeMap<ImageId, Files>,
     sandboxes: BTreeMap<SandboxId, Disk>,
+    snapshots: BTreeMap<SnapshotId, Files>,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// Absolute path to content, as a sandbox sees them.
+type Files = BTreeMap<String, String>;
+
+#[derive(Clone, Debug)]
 struct Disk {
     limit_bytes: u64,
     used_bytes: u64,
+    files: Files,
+}
+
+/// Where dumps are; a folder of our own goes with us.
+#[derive(Debug)]
+struct DumpsFolder {
+    path: PathBuf,
+    own: bool,
+}
+
+impl Drop for DumpsFolder {
+    fn drop(&mut self) {
+        if self.own {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
 }
 
 impl Default for Sim {
@@ -46,13 +70,38 @@ impl Default for Sim {
 
 impl Sim {
     pub fn new(total_bytes: u64) -> Self {
-        let (images, staged, sandboxes) = Default::default();
-        Self { state: Mutex::new(Contents { total_bytes, images, staged, sandboxes }), folder: None }
+        let (images, staged, sandboxes, snapshots) = Default::default();
+        let state = Mutex::new(Contents { total_bytes, images, staged, sandboxes, snapshots });
+        let path = std::env::temp_dir().join(format!("burrow-sim-{}", DumpId::generate()));
+        Self { state, folder: None, dumps: DumpsFolder { path, own: true } }
     }
 
     /// With files, in an empty directory.
     pub fn in_folder(folder: &Path) -> Self {
-        Self { folder: Some(folder.to_owned()), ..Self::default() }
+        let dumps = DumpsFolder { path: folder.join("dumps"), own: false };
+        Self { folder: Some(folder.to_owned()), dumps, ..Self::default() }
+    }
+
+    /// Writes a file of a sandbox.
+    pub fn write(&self, id: &SandboxId, path: &str, content: &str) -> Result<(), VolumeError> {
+        self.state().disk(id)?.files.insert(path.to_owned(), content.to_owned());
+        Ok(())
+    }
+
+    /// What a file of a sandbox holds.
+    pub fn read(&self, id: &SandboxId, path: &str) -> Option<String> {
+        self.state().sandboxes.get(id)?.files.get(path).cloned()
+    }
+
+    /// Removes a file of a sandbox.
+    pub fn unlink(&self, id: &SandboxId, path: &str) -> Result<(), VolumeError> {
+        self.state().disk(id)?.files.remove(path);
+        Ok(())
+    }
+
+    /// All files of a sandbox, by path.
+    pub fn files(&self, id: &SandboxId) -> Result<BTreeMap<String, String>, VolumeError> {
+        self.state().disk(id).map(|disk| disk.files.clone())
     }
 
     /// Makes the files of a volume, as those of another or none.
@@ -82,7 +131,7 @@ impl Sim {
     }
 
     /// Charges a sandbox for `bytes` more, as writing would; `false` when its quota or the pool does not allow it.
-    pub fn write(&self, id: &SandboxId, bytes: u64) -> bool {
+    pub fn charge(&self, id: &SandboxId, bytes: u64) -> bool {
         let mut state = self.state();
         let free_bytes = state.free_bytes();
         match state.sandboxes.get_mut(id) {
@@ -122,6 +171,14 @@ impl Contents {
     fn disk(&mut self, id: &SandboxId) -> Result<&mut Disk, VolumeError> {
         self.sandboxes.get_mut(id).ok_or_else(|| VolumeError::NotFound { id: id.clone() })
     }
+
+    fn image(&self, id: &ImageId) -> Result<&Files, VolumeError> {
+        self.images.get(id).ok_or_else(|| VolumeError::ImageNotFound { image: id.clone() })
+    }
+
+    fn snapshot(&self, id: &SnapshotId) -> Result<&Files, VolumeError> {
+        self.snapshots.get(id).ok_or_else(|| VolumeError::SnapshotNotFound { snapshot: id.clone() })
+    }
 }
 
 /// Files, directories and links; owners as they come.
@@ -148,19 +205,17 @@ impl Volumes for Sim {
         state.check_room()?;
         let root = self.rootfs("staged", id.as_str());
         self.fill(&root, None)?;
-        state.staged.insert(id.clone());
+        state.staged.insert(id.clone(), Files::new());
         Ok(root)
     }
 
     async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, VolumeError> {
         let mut state = self.state();
         state.check_room()?;
-        if !state.images.contains(parent) {
-            return Err(VolumeError::ImageNotFound { image: parent.clone() });
-        }
+        let files = state.image(parent)?.clone();
         let root = self.rootfs("staged", id.as_str());
         self.fill(&root, Some(&self.rootfs("images", parent.as_str())))?;
-        state.staged.insert(id.clone());
+        state.staged.insert(id.clone(), files);
         Ok(root)
     }
 
@@ -171,34 +226,31 @@ impl Volumes for Sim {
     ) -> Result<PathBuf, VolumeError> {
         let mut state = self.state();
         state.check_room()?;
-        state.disk(sandbox)?;
+        let files = state.disk(sandbox)?.files.clone();
         let root = self.rootfs("staged", id.as_str());
-        // Sandboxes have no files of their own here.
+        // On a disk, sandboxes have no files of their own here.
         self.fill(&root, None)?;
-        state.staged.insert(id.clone());
+        state.staged.insert(id.clone(), files);
         Ok(root)
     }
 
     async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
-        match self.state().images.contains(id) {
-            true => Ok(self.rootfs("images", id.as_str())),
-            false => Err(VolumeError::ImageNotFound { image: id.clone() }),
-        }
+        self.state().image(id)?;
+        Ok(self.rootfs("images", id.as_str()))
     }
 
     async fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {
         let mut state = self.state();
         let (staged, sealed) = (self.rootfs("staged", id.as_str()), self.rootfs("images", id.as_str()));
         match state.staged.remove(id) {
-            true => {
+            Some(files) => {
                 self.fill(&sealed, Some(&staged))?;
                 self.empty(&staged)?;
+                state.images.insert(id.clone(), files);
+                Ok(())
             }
-            false if state.images.contains(id) => {}
-            false => return Err(VolumeError::ImageNotFound { image: id.clone() }),
+            None => state.image(id).map(drop),
         }
-        state.images.insert(id.clone());
-        Ok(())
     }
 
     async fn remove_image(&self, id: &ImageId) -> Result<(), VolumeError> {
@@ -215,10 +267,8 @@ impl Volumes for Sim {
         let mut state = self.state();
         if !state.sandboxes.contains_key(id) {
             state.check_room()?;
-            if !state.images.contains(image) {
-                return Err(VolumeError::ImageNotFound { image: image.clone() });
-            }
-            state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0 });
+            let files = state.image(image)?.clone();
+            state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
         }
         Ok(self.rootfs("sandboxes", id.as_str()))
     }
@@ -245,8 +295,10 @@ impl Volumes for Sim {
         let state = self.state();
         Ok(Inventory {
             sandboxes: state.sandboxes.keys().cloned().collect(),
-            images: state.images.iter().cloned().collect(),
-            staged: state.staged.iter().cloned().collect(),
+            images: state.images.keys().cloned().collect(),
+            staged: state.staged.keys().cloned().collect(),
+            snapshots: state.snapshots.keys().cloned().collect(),
+            dumps: dump::inventory(&self.dumps.path)?,
         })
     }
 
@@ -258,9 +310,9 @@ impl Volumes for Sim {
     /// A simulated volume's stream is the number of bytes it is charged for.
     async fn send(&self, volume: &VolumeId) -> Result<Chunks, VolumeError> {
         let used = match volume {
-            VolumeId::Image(id) if self.state().images.contains(id) => 0,
-            VolumeId::Image(id) => return Err(VolumeError::ImageNotFound { image: id.clone() }),
+            VolumeId::Image(id) => self.state().image(id).map(|_| 0)?,
             VolumeId::Sandbox { id, .. } => self.state().disk(id)?.used_bytes,
+            VolumeId::Snapshot { id, .. } => self.state().snapshot(id).map(|_| 0)?,
         };
         let (sender, chunks) = tokio::sync::mpsc::channel(1);
         sender.try_send(Ok(used.to_le_bytes().to_vec())).expect("the channel holds one");
@@ -281,12 +333,130 @@ impl Volumes for Sim {
         let used_bytes = bytes.try_into().map_or(0, u64::from_le_bytes);
         let mut state = self.state();
         match volume {
-            VolumeId::Image(id) => drop(state.images.insert(id.clone())),
+            VolumeId::Image(id) => drop(state.images.entry(id.clone()).or_default()),
+            VolumeId::Snapshot { id, .. } => drop(state.snapshots.entry(id.clone()).or_default()),
             VolumeId::Sandbox { id, .. } => {
-                state.sandboxes.entry(id.clone()).or_insert(Disk { limit_bytes: disk_bytes, used_bytes });
+                let disk = Disk { limit_bytes: disk_bytes, used_bytes, files: Files::new() };
+                state.sandboxes.entry(id.clone()).or_insert(disk);
             }
         }
         Ok(())
+    }
+
+    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        let mut state = self.state();
+        if !state.snapshots.contains_key(id) {
+            state.check_room()?;
+            let files = state.disk(of)?.files.clone();
+            state.snapshots.insert(id.clone(), files);
+        }
+        Ok(())
+    }
+
+    async fn create_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        let mut state = self.state();
+        if !state.sandboxes.contains_key(id) {
+            state.check_room()?;
+            let files = state.snapshot(snapshot)?.clone();
+            state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
+        }
+        Ok(self.rootfs("sandboxes", id.as_str()))
+    }
+
+    async fn replace_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        let mut state = self.state();
+        state.check_room()?;
+        let files = state.snapshot(snapshot)?.clone();
+        state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
+        Ok(self.rootfs("sandboxes", id.as_str()))
+    }
+
+    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, VolumeError> {
+        self.state().snapshot(id).map(|_| self.rootfs("snapshots", id.as_str()))
+    }
+
+    /// The lengths of the files that no image and no other snapshot has as they are.
+    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, VolumeError> {
+        let state = self.state();
+        let own = state.snapshot(id)?;
+        let others: Vec<&Files> = state
+            .images
+            .values()
+            .chain(state.snapshots.iter().filter(|(other, _)| *other != id).map(|(_, files)| files))
+            .collect();
+        let alone = |(path, content): &(&String, &String)| {
+            !others.iter().any(|files| files.get(*path) == Some(*content))
+        };
+        Ok(own.iter().filter(alone).map(|(_, content)| content.len() as u64).sum())
+    }
+
+    async fn changes(
+        &self,
+        from: Option<&SnapshotId>,
+        to: &SnapshotId,
+        image: &ImageId,
+        paths_max: usize,
+    ) -> Result<Changes, VolumeError> {
+        let state = self.state();
+        let before = match from {
+            Some(from) => state.snapshot(from)?,
+            None => state.image(image)?,
+        };
+        let after = state.snapshot(to)?;
+        let mut paths: BTreeMap<&String, ChangeKind> = before
+            .keys()
+            .filter(|path| !after.contains_key(*path))
+            .map(|path| (path, ChangeKind::Deleted))
+            .collect();
+        for (path, content) in after {
+            match before.get(path) {
+                None => drop(paths.insert(path, ChangeKind::Added)),
+                Some(old) if old != content => drop(paths.insert(path, ChangeKind::Changed)),
+                Some(_) => {}
+            }
+        }
+        let total = paths.len() as u64;
+        let paths = paths
+            .into_iter()
+            .take(paths_max)
+            .map(|(path, kind)| Change { path: path.clone(), kind })
+            .collect();
+        Ok(Changes { paths, total, since: from.cloned() })
+    }
+
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        self.state().snapshots.remove(id);
+        Ok(())
+    }
+
+    async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, VolumeError> {
+        let state = self.state();
+        state.check_room()?;
+        dump::stage(&self.dumps.path, id)
+    }
+
+    async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError> {
+        let _state = self.state();
+        dump::seal(&self.dumps.path, id, about, &NoDisk, &Recent::never(), evict)
+    }
+
+    async fn open_dump(&self, id: &DumpId) -> Result<Dump, VolumeError> {
+        dump::open(&self.dumps.path, id, &Recent::never())
+    }
+
+    async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError> {
+        let _state = self.state();
+        dump::remove(&self.dumps.path, id)
     }
 }
 
@@ -302,12 +472,43 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_sandbox_holds_goes_with_its_snapshots_children_and_images() {
+        let sim = Sim::default();
+        let (image, id) = (crate::conformance::sealed(&sim).await, SandboxId::generate());
+        sim.create(&id, &image, 1000).await.unwrap();
+        sim.write(&id, "/kept", "first").unwrap();
+        let (first, second) = (SnapshotId::generate(), SnapshotId::generate());
+        sim.snapshot(&first, &id).await.unwrap();
+        sim.write(&id, "/kept", "second").unwrap();
+        sim.write(&id, "/new", "x").unwrap();
+        sim.snapshot(&second, &id).await.unwrap();
+
+        let child = SandboxId::generate();
+        sim.create_from_snapshot(&child, &second, 1000).await.unwrap();
+        assert_eq!(sim.read(&child, "/kept").as_deref(), Some("second"));
+        sim.replace_from_snapshot(&id, &first, 1000).await.unwrap();
+        assert_eq!((sim.read(&id, "/kept").as_deref(), sim.read(&id, "/new")), (Some("first"), None));
+        let changed = sim.changes(Some(&first), &second, &image, 1).await.unwrap();
+        assert_eq!((changed.total, changed.paths.len(), changed.paths[0].kind), (2, 1, ChangeKind::Changed));
+        assert_eq!(sim.snapshot_bytes(&second).await.unwrap(), 7);
+
+        let committed = ImageId::generate();
+        sim.stage_image_of_sandbox(&committed, &child).await.unwrap();
+        sim.seal_image(&committed).await.unwrap();
+        sim.unlink(&child, "/new").unwrap();
+        let other = SandboxId::generate();
+        sim.create(&other, &committed, 1000).await.unwrap();
+        assert_eq!(sim.files(&other).unwrap().len(), 2);
+        assert_eq!(sim.files(&child).unwrap().len(), 1);
+    }
+
+    #[tokio::test]
     async fn a_full_pool_refuses_to_create_and_keeps_what_it_has() {
         let (sim, image, id) = (Sim::new(100), ImageId::generate(), SandboxId::generate());
         sim.stage_image(&image).await.unwrap();
         sim.seal_image(&image).await.unwrap();
         sim.create(&id, &image, 1000).await.unwrap();
-        assert!(sim.write(&id, 100) && !sim.write(&id, 1));
+        assert!(sim.charge(&id, 100) && !sim.charge(&id, 1));
         let refused = sim.create(&SandboxId::generate(), &image, 1).await;
         assert!(matches!(refused, Err(VolumeError::Full { .. })), "{refused:?}");
         sim.create(&id, &image, 1000).await.unwrap();

@@ -13,6 +13,11 @@ const SNAP_DESTROY_V2: u64 = 0x5000_943f;
 const RESIZE: u64 = 0x5000_9403;
 const INO_LOOKUP: u64 = 0xd000_9412;
 const TREE_SEARCH: u64 = 0xd000_9411;
+const TREE_SEARCH_V2: u64 = 0xc070_9411;
+const GET_SUBVOL_INFO: u64 = 0x81f8_943c;
+const INO_PATHS: u64 = 0xc038_9423;
+const SEND: u64 = 0x4048_9426;
+const FIEMAP: u64 = 0xc020_660b;
 const FS_INFO: u64 = 0x8400_941f;
 const START_SYNC: u64 = 0x8008_9418;
 const WAIT_SYNC: u64 = 0x4008_9416;
@@ -28,6 +33,8 @@ const SUBVOL_QGROUP_INHERIT: u64 = 1 << 2;
 const SUBVOL_SPEC_BY_ID: u64 = 1 << 4;
 const QUOTA_CTL_ENABLE_SIMPLE: u64 = 4;
 const QGROUP_LIMIT_MAX_RFER: u64 = 1;
+const SEND_FLAG_NO_FILE_DATA: u64 = 1;
+const FIEMAP_FLAG_SYNC: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
 /// Object id of the first inode of every subvolume.
@@ -38,6 +45,8 @@ pub(super) const ROOT_TREE: u64 = 1;
 pub(super) const QUOTA_TREE: u64 = 8;
 /// Key type of "this subvolume contains that one".
 pub(super) const ROOT_REF_KEY: u32 = 156;
+/// Key type of a piece of a file's content.
+pub(super) const EXTENT_DATA_KEY: u32 = 108;
 /// Key type of a subvolume itself.
 pub(super) const ROOT_ITEM_KEY: u32 = 132;
 /// Key type of "this quota group belongs to that one", stored in both directions.
@@ -281,6 +290,203 @@ pub(super) fn search(
         rest = after;
     }
     Ok(found)
+}
+
+/// What the kernel knows of a subvolume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SubvolumeInfo {
+    pub(super) id: u64,
+    /// What this is a snapshot of; zero for what is none.
+    pub(super) parent_uuid: [u8; 16],
+    /// The transaction that made it.
+    pub(super) made_in: u64,
+}
+
+pub(super) fn subvolume_info(directory: impl AsFd) -> io::Result<SubvolumeInfo> {
+    #[repr(C)]
+    struct SubvolInfo {
+        id: u64,
+        name: [u8; 256],
+        parent_id: u64,
+        directory_id: u64,
+        generation: u64,
+        flags: u64,
+        uuid: [u8; 16],
+        parent_uuid: [u8; 16],
+        received_uuid: [u8; 16],
+        changed_in: u64,
+        made_in: u64,
+        rest: [u64; 18],
+    }
+    let mut info = SubvolInfo {
+        id: 0,
+        name: [0; 256],
+        parent_id: 0,
+        directory_id: 0,
+        generation: 0,
+        flags: 0,
+        uuid: [0; 16],
+        parent_uuid: [0; 16],
+        received_uuid: [0; 16],
+        changed_in: 0,
+        made_in: 0,
+        rest: [0; 18],
+    };
+    const { assert!(size_of::<SubvolInfo>() == 0x1f8) };
+    call(directory, GET_SUBVOL_INFO, &mut info)?;
+    Ok(SubvolumeInfo { id: info.id, parent_uuid: info.parent_uuid, made_in: info.made_in })
+}
+
+/// One item of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) object: u64,
+    pub(super) kind: u32,
+    pub(super) offset: u64,
+    pub(super) data: Vec<u8>,
+}
+
+/// The items of a tree from the key `first` on that lie in blocks written in transaction `since` or later: at most one
+/// buffer full, so that a caller asks again from after the last one until the answer is empty.
+pub(super) fn items_since(
+    directory: impl AsFd,
+    tree: u64,
+    first: (u64, u32, u64),
+    since: u64,
+) -> io::Result<Vec<Item>> {
+    const BUFFER_BYTES: usize = 64 << 10;
+    const HEADER_BYTES: usize = 32;
+    #[repr(C)]
+    struct SearchArgs {
+        tree: u64,
+        min_object: u64,
+        max_object: u64,
+        min_offset: u64,
+        max_offset: u64,
+        min_transid: u64,
+        max_transid: u64,
+        min_kind: u32,
+        max_kind: u32,
+        items: u32,
+        unused: u32,
+        unused_too: [u64; 4],
+        buffer_bytes: u64,
+        buffer: [u8; BUFFER_BYTES],
+    }
+    let mut args = Box::new(SearchArgs {
+        tree,
+        min_object: first.0,
+        max_object: u64::MAX,
+        min_offset: first.2,
+        max_offset: u64::MAX,
+        min_transid: since,
+        max_transid: u64::MAX,
+        min_kind: first.1,
+        max_kind: u32::MAX,
+        items: u32::MAX,
+        unused: 0,
+        unused_too: [0; 4],
+        buffer_bytes: BUFFER_BYTES as u64,
+        buffer: [0; BUFFER_BYTES],
+    });
+    call(directory, TREE_SEARCH_V2, &mut *args)?;
+    let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("the range is eight bytes long"));
+    let small = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().expect("the range is four bytes long"));
+    let mut found = Vec::new();
+    let mut rest = &args.buffer[..];
+    for _ in 0..args.items {
+        let Some((header, after)) = rest.split_at_checked(HEADER_BYTES) else { break };
+        let Some((data, after)) = after.split_at_checked(small(&header[28..32]) as usize) else { break };
+        found.push(Item {
+            object: number(&header[8..16]),
+            offset: number(&header[16..24]),
+            kind: small(&header[24..28]),
+            data: data.to_vec(),
+        });
+        rest = after;
+    }
+    Ok(found)
+}
+
+/// All paths of an inode in the subvolume `directory`, from its top. Those beyond what the kernel answers at once (4 KiB)
+/// are left out.
+pub(super) fn paths_of(directory: impl AsFd, inode: u64) -> io::Result<Vec<Vec<u8>>> {
+    const BUFFER_BYTES: usize = 4096;
+    const HEADER_BYTES: usize = 16;
+    #[repr(C)]
+    struct InoPaths {
+        inode: u64,
+        bytes: u64,
+        reserved: [u64; 4],
+        buffer: u64,
+    }
+    // Numbers, since the kernel writes offsets of eight bytes there.
+    let mut buffer = [0u64; BUFFER_BYTES / 8];
+    let address = std::ptr::from_mut(&mut buffer) as u64;
+    let mut args = InoPaths { inode, bytes: BUFFER_BYTES as u64, reserved: [0; 4], buffer: address };
+    call(directory, INO_PATHS, &mut args)?;
+    let bytes: Vec<u8> = buffer.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let count = u32::from_ne_bytes(bytes[8..12].try_into().expect("the range is four bytes long"));
+    let mut paths = Vec::new();
+    // The offsets count from behind the header, where they stand themselves.
+    for offset in buffer[HEADER_BYTES / 8..].iter().take(count as usize) {
+        let rest = usize::try_from(*offset).ok().and_then(|offset| bytes[HEADER_BYTES..].get(offset..));
+        let Some(path) = rest.and_then(|rest| rest.split(|byte| *byte == 0).next()) else { break };
+        paths.push(path.to_vec());
+    }
+    Ok(paths)
+}
+
+/// Writes what differs in the read-only subvolume `subvolume` from the one with the id `parent` into `pipe`, without the
+/// contents of files. Returns when all is written, so somebody else has to read.
+pub(super) fn send_without_data(subvolume: impl AsFd, parent: u64, pipe: impl AsFd) -> io::Result<()> {
+    #[repr(C)]
+    struct SendArgs {
+        pipe: i64,
+        clone_sources: u64,
+        clone_sources_at: u64,
+        parent: u64,
+        flags: u64,
+        version: u32,
+        reserved: [u8; 28],
+    }
+    const { assert!(size_of::<SendArgs>() == 72) };
+    let mut args = SendArgs {
+        pipe: i64::from(pipe.as_fd().as_raw_fd()),
+        clone_sources: 0,
+        clone_sources_at: 0,
+        parent,
+        flags: SEND_FLAG_NO_FILE_DATA,
+        version: 0,
+        reserved: [0; 28],
+    };
+    call(subvolume, SEND, &mut args).map(drop)
+}
+
+/// Writes a file's data out and waits until the file system's tree names it, so that the next commit makes it durable.
+/// Thereby many files need one commit, where an fsync of each would cost as much as that commit.
+pub(super) fn flush(file: impl AsFd) -> io::Result<()> {
+    #[repr(C)]
+    struct Fiemap {
+        start: u64,
+        length: u64,
+        flags: u32,
+        mapped: u32,
+        room: u32,
+        reserved: u32,
+    }
+    let mut map =
+        Fiemap { start: 0, length: u64::MAX, flags: FIEMAP_FLAG_SYNC, mapped: 0, room: 0, reserved: 0 };
+    call(file, FIEMAP, &mut map).map(drop)
+}
+
+/// Tells the kernel to begin to write out a range of a file. Waits for nothing and promises nothing.
+pub(super) fn start_writing(file: impl AsFd, first: u64, bytes: u64) -> io::Result<()> {
+    let fd = file.as_fd().as_raw_fd();
+    let (first, bytes) = (first.cast_signed(), bytes.cast_signed());
+    // SAFETY: the call takes numbers only and touches no memory of ours.
+    let result = unsafe { libc::sync_file_range(fd, first, bytes, libc::SYNC_FILE_RANGE_WRITE) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// The number of a loop device nobody uses, made if there is none.

@@ -4,6 +4,9 @@
 //!   <pool>/images/<image>/rootfs       read-only, final
 //!   <pool>/staged/<image>/rootfs       being filled
 //!   <pool>/sandboxes/<sandbox>/rootfs  writable, limited by a quota group
+//!   <pool>/snapshots/<snapshot>/rootfs read-only, final
+//!   <pool>/dumps/<dump>                files of processes that are to go on later
+//!   <pool>/replacing/<sandbox>         about to take a sandbox's place, or replaced
 //!   <pool>/transfer/                   on the way out or in
 //!   <pool>/retired/                    marks of quota groups that have yet to go
 //! ```
@@ -14,11 +17,17 @@
 //!
 //! Names in these directories that are not ids are not ours, and are ignored.
 
+mod changes;
+mod driver;
+mod dumps;
+mod exclusive;
 mod housekeeper;
 mod ioctl;
 mod pool;
 mod probe;
 mod quota;
+mod snapshot;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -30,11 +39,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use async_trait::async_trait;
 use burrow_model::{ImageId, SandboxId};
 
-use crate::{Chunks, Inventory, Space, VolumeError, VolumeId, Volumes, step};
+use crate::{VolumeError, step};
+use dumps::Dumps;
 use housekeeper::Housekeeper;
 use ioctl::Access;
 use pool::Pool;
@@ -51,6 +61,11 @@ const RESERVE_BYTES: u64 = 64 << 20;
 /// Subvolumes that may be nested in one volume before its removal gives up.
 const NESTED_MAX: usize = 100_000;
 
+/// How often a volume that is being sent (for a backup, or to be compared) is looked at again before its removal is
+/// given up: a minute. Comparing takes milliseconds; who backs up has to try again.
+const SENT_TRIES_MAX: u32 = 6000;
+const SENT_PACE: Duration = Duration::from_millis(10);
+
 /// The btrfs driver.
 #[derive(Debug)]
 pub struct BtrfsVolumes {
@@ -65,6 +80,10 @@ struct Inner {
     images: Folder,
     staged: Folder,
     sandboxes: Folder,
+    snapshots: Folder,
+    dumps: Folder,
+    dumping: Dumps,
+    replacing: Folder,
     transfer: Folder,
 }
 
@@ -89,13 +108,19 @@ impl BtrfsVolumes {
             images: Folder::open(&pool.root, "images")?,
             staged: Folder::open(&pool.root, "staged")?,
             sandboxes: Folder::open(&pool.root, "sandboxes")?,
+            snapshots: Folder::open(&pool.root, "snapshots")?,
+            dumps: Folder::open(&pool.root, "dumps")?,
+            dumping: Dumps::default(),
+            replacing: Folder::open(&pool.root, "replacing")?,
             transfer: Folder::open(&pool.root, "transfer")?,
             pool,
             quotas,
         });
         let live = inner.sandboxes.ids::<SandboxId>()?;
         inner.quotas.retire_marked(retired.id_names()?, &live);
-        transfer::sweep(&inner)?;
+        for folder in [&inner.transfer, &inner.replacing] {
+            inner.sweep(folder)?;
+        }
         let housekeeper = OnceLock::from(Housekeeper::start(&inner)?);
         Ok(Arc::new(Self { inner, housekeeper }))
     }
@@ -135,132 +160,6 @@ impl BtrfsVolumes {
             // The work only ends without a result by a panic, which goes on in the caller.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
-    }
-}
-
-#[async_trait]
-impl Volumes for BtrfsVolumes {
-    async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
-        let id = id.clone();
-        self.blocking(move |inner| inner.stage_image(&id)).await
-    }
-
-    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, VolumeError> {
-        let (id, parent) = (id.clone(), parent.clone());
-        self.blocking(move |inner| {
-            let source = inner.open_image(&parent)?;
-            inner.stage_copy(&id, &source)
-        })
-        .await
-    }
-
-    async fn stage_image_of_sandbox(
-        &self,
-        id: &ImageId,
-        sandbox: &SandboxId,
-    ) -> Result<PathBuf, VolumeError> {
-        let (id, sandbox) = (id.clone(), sandbox.clone());
-        self.blocking(move |inner| {
-            let path = inner.sandboxes.path.join(sandbox.as_str());
-            inner.locate(&sandbox)?;
-            let source = File::open(&path).map_err(step("open the volume", &path))?;
-            inner.stage_copy(&id, &source)
-        })
-        .await
-    }
-
-    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
-        let id = id.clone();
-        self.blocking(move |inner| {
-            inner.open_image(&id)?;
-            Ok(inner.images.path.join(id.as_str()).join("rootfs"))
-        })
-        .await
-    }
-
-    async fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {
-        let id = id.clone();
-        self.blocking(move |inner| inner.seal_image(&id)).await
-    }
-
-    async fn remove_image(&self, id: &ImageId) -> Result<(), VolumeError> {
-        let id = id.clone();
-        self.blocking(move |inner| {
-            inner.remove(&inner.staged, id.as_str())?;
-            inner.remove(&inner.images, id.as_str())
-        })
-        .await
-    }
-
-    async fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, VolumeError> {
-        let (id, image) = (id.clone(), image.clone());
-        self.blocking(move |inner| inner.create(&id, &image, disk_bytes)).await
-    }
-
-    async fn locate(&self, id: &SandboxId) -> Result<PathBuf, VolumeError> {
-        let id = id.clone();
-        self.blocking(move |inner| inner.locate(&id)).await
-    }
-
-    async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), VolumeError> {
-        let id = id.clone();
-        self.blocking(move |inner| {
-            let rootfs = inner.locate(&id)?;
-            inner
-                .quotas
-                .limit(&inner.pool.directory, &id, disk_bytes)
-                .map_err(step("limit the volume", &rootfs))
-        })
-        .await
-    }
-
-    async fn used(&self, id: &SandboxId) -> Result<u64, VolumeError> {
-        let id = id.clone();
-        self.blocking(move |inner| {
-            let rootfs = inner.locate(&id)?;
-            match inner.quotas.support() {
-                QuotaSupport::Enforced => {
-                    inner.quotas.used(&inner.pool.directory, &id).map_err(step("read the usage of", &rootfs))
-                }
-                QuotaSupport::Unavailable { reason } => Err(VolumeError::NoQuotas { reason: reason.clone() }),
-            }
-        })
-        .await
-    }
-
-    async fn destroy(&self, id: &SandboxId) -> Result<(), VolumeError> {
-        let id = id.clone();
-        self.blocking(move |inner| {
-            // Marked first: a crash after the removal must not leave a group that nobody knows of.
-            inner.quotas.retire(&id);
-            inner.remove(&inner.sandboxes, id.as_str())
-        })
-        .await
-    }
-
-    async fn inventory(&self) -> Result<Inventory, VolumeError> {
-        self.blocking(|inner| {
-            Ok(Inventory {
-                sandboxes: inner.sandboxes.ids()?,
-                images: inner.images.ids()?,
-                staged: inner.staged.ids()?,
-            })
-        })
-        .await
-    }
-
-    async fn space(&self) -> Result<Space, VolumeError> {
-        self.blocking(|inner| inner.pool.space()).await
-    }
-
-    async fn send(&self, volume: &VolumeId) -> Result<Chunks, VolumeError> {
-        let (shared, volume) = (Arc::clone(&self.inner), volume.clone());
-        self.blocking(move |_| transfer::send(&shared, &volume)).await
-    }
-
-    async fn receive(&self, volume: &VolumeId, disk_bytes: u64, chunks: Chunks) -> Result<(), VolumeError> {
-        let volume = volume.clone();
-        self.blocking(move |inner| transfer::receive(inner, &volume, disk_bytes, chunks)).await
     }
 }
 
@@ -314,18 +213,24 @@ impl Inner {
         self.remove(&self.staged, id.as_str())
     }
 
-    fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, VolumeError> {
+    /// A writable copy of `source` for a sandbox, in one transaction with its quota.
+    fn make_sandbox(
+        &self,
+        id: &SandboxId,
+        disk_bytes: u64,
+        source: impl FnOnce() -> Result<File, VolumeError>,
+    ) -> Result<PathBuf, VolumeError> {
         let path = self.sandboxes.path.join(id.as_str());
         if self.sandboxes.holds(id.as_str()) {
             return Ok(path.join("rootfs"));
         }
         self.check_room()?;
-        let source = self.open_image(image)?;
+        let source = source()?;
         let made = self.quotas.with_group(&self.pool.directory, id, disk_bytes, |group| {
             ioctl::snapshot(&self.sandboxes.directory, id.as_str(), &source, Access::Writable, group)
         });
         match made {
-            Ok(()) => {}
+            Ok(()) => self.note_base(&self.sandboxes, id),
             // Somebody else made it between our look and our call: they made the same.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
@@ -348,7 +253,7 @@ impl Inner {
     /// take several times as long: see [`Volumes::destroy`].
     fn remove(&self, folder: &Folder, name: &str) -> Result<(), VolumeError> {
         let path = folder.path.join(name);
-        match ioctl::destroy_subvolume(&folder.directory, name) {
+        match destroy_unless_sent(folder, name) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
@@ -398,14 +303,30 @@ impl Inner {
     /// An error of a step, or that the pool is full if that is why.
     fn failed(&self, what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
         let otherwise = step(what, path);
-        move |error| {
-            if error.kind() != io::ErrorKind::StorageFull {
-                return otherwise(error);
-            }
+        move |error| self.full_or(otherwise(error))
+    }
+
+    /// That the pool is full, if that is why a step failed.
+    fn full_or(&self, error: VolumeError) -> VolumeError {
+        if let VolumeError::Step { source, .. } = &error
+            && source.kind() == io::ErrorKind::StorageFull
+        {
             let free_bytes = self.pool.space().map_or(0, |space| space.free_bytes);
-            VolumeError::Full { needed_bytes: RESERVE_BYTES, free_bytes }
+            return VolumeError::Full { needed_bytes: RESERVE_BYTES, free_bytes };
+        }
+        error
+    }
+}
+
+/// Removes a subvolume, once nobody sends it any more: until then the kernel says `EPERM`.
+fn destroy_unless_sent(folder: &Folder, name: &str) -> io::Result<()> {
+    for _ in 0..SENT_TRIES_MAX {
+        match ioctl::destroy_subvolume(&folder.directory, name) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => std::thread::sleep(SENT_PACE),
+            result => return result,
         }
     }
+    ioctl::destroy_subvolume(&folder.directory, name)
 }
 
 // === impl Folder ===

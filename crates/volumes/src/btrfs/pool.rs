@@ -13,6 +13,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::ioctl;
 use crate::command::{command, run};
+use crate::dump::Disk;
 use crate::{Space, VolumeError, step};
 
 /// `statfs` type of btrfs.
@@ -99,6 +100,22 @@ impl Pool {
         }
         rustix::mount::unmount(&self.root, UnmountFlags::DETACH)
             .map_err(|error| step("unmount the pool", &self.root)(error.into()))
+    }
+}
+
+/// Dumps are flushed file by file and made durable by one commit.
+impl Disk for Pool {
+    fn flush(&self, file: &File) -> io::Result<()> {
+        ioctl::flush(file)
+    }
+
+    fn commit(&self) -> io::Result<()> {
+        ioctl::commit(&self.directory)
+    }
+
+    /// With nothing left to write, this is no more than a look at whether writing has failed.
+    fn check(&self, file: &File) -> io::Result<()> {
+        file.sync_all()
     }
 }
 

@@ -1,5 +1,10 @@
 //! The driver on a real kernel: files, quotas, crashes, a full pool. Needs root, and a loop device per test.
 
+mod changes;
+mod disks;
+mod dumps;
+mod snapshots;
+
 use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -8,7 +13,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::command::{command, run};
-use crate::conformance;
+use crate::{Inventory, Volumes, conformance};
 
 const MIB: u64 = 1 << 20;
 
@@ -258,7 +263,10 @@ async fn opening_again_finds_the_same_mount_and_after_unmounting_the_same_files(
     assert_eq!(pool::mounted_from(pool.volumes.root()).unwrap(), None);
     pool.reopen();
     let inventory = pool.volumes.inventory().await.unwrap();
-    assert_eq!(inventory, Inventory { sandboxes: vec![id.clone()], images: vec![image], staged: vec![] });
+    assert_eq!(
+        inventory,
+        Inventory { sandboxes: vec![id.clone()], images: vec![image], ..Inventory::default() }
+    );
     let rootfs = pool.volumes.locate(&id).await.unwrap();
     assert_eq!(fs::read_to_string(rootfs.join("greeting")).unwrap(), "hello");
     assert_eq!(fs::metadata(pool.volumes.root()).unwrap().mode() & 0o7777, 0o700);

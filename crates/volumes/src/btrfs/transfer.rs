@@ -5,8 +5,8 @@
 //!   receive:  chunks ─► `btrfs receive` into transfer/ ─► snapshot into its place ─► what was received removed
 //! ```
 //!
-//! A sandbox is sent as its difference to its image, so a pool of many sandboxes is little more than its images. What
-//! is in `transfer/` belongs to a transfer under way; what a crash leaves there is removed at the next start.
+//! A sandbox is sent as its difference to its image, a snapshot as that to the one before it, so a pool of many sandboxes is
+//! little more than its images. What is in `transfer/` belongs to a transfer under way; what a crash leaves there is removed at the next start.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -35,10 +35,8 @@ pub(super) fn send(inner: &Arc<Inner>, volume: &VolumeId) -> Result<Chunks, Volu
     let outgoing = Outgoing::freeze(inner, volume)?;
     let mut program = command("btrfs");
     program.args(["-q", "send"]);
-    if let VolumeId::Sandbox { image, .. } = volume
-        && inner.images.holds(image.as_str())
-    {
-        program.arg("-p").arg(inner.images.path.join(image.as_str()));
+    if let Some(base) = base(inner, volume) {
+        program.arg("-p").arg(base);
     }
     program.arg(&outgoing.path).stdout(Stdio::piped()).stderr(Stdio::piped());
     let what = shown(&program);
@@ -54,6 +52,19 @@ pub(super) fn send(inner: &Arc<Inner>, volume: &VolumeId) -> Result<Chunks, Volu
     let thread = std::thread::Builder::new().name("volume-send".to_owned()).spawn(work);
     thread.map_err(step("start a thread for", Path::new(&what)))?;
     Ok(receiver)
+}
+
+/// What a volume is sent as the difference to.
+fn base(inner: &Inner, volume: &VolumeId) -> Option<PathBuf> {
+    let held = |folder: &Folder, name: &str| folder.holds(name).then(|| folder.path.join(name));
+    match volume {
+        VolumeId::Image(_) => None,
+        VolumeId::Sandbox { image, .. } => held(&inner.images, image.as_str()),
+        VolumeId::Snapshot { image, parent, .. } => parent
+            .as_ref()
+            .and_then(|parent| held(&inner.snapshots, parent.as_str()))
+            .or_else(|| held(&inner.images, image.as_str())),
+    }
 }
 
 /// Reads a stream made by [`send`] and puts the volume in its place. A volume that is there already stays as it is.
@@ -93,7 +104,13 @@ fn place(inner: &Inner, volume: &VolumeId, disk_bytes: u64) -> Result<(), Volume
             .with_group(&inner.pool.directory, id, disk_bytes, |group| {
                 ioctl::snapshot(&inner.sandboxes.directory, id.as_str(), &received, Access::Writable, group)
             })
+            .map(|()| inner.note_base(&inner.sandboxes, id))
             .map_err(inner.failed("put in place the volume", &path)),
+        VolumeId::Snapshot { id, .. } if inner.snapshots.holds(id.as_str()) => Ok(()),
+        VolumeId::Snapshot { id, .. } => {
+            ioctl::snapshot(&inner.snapshots.directory, id.as_str(), &received, Access::ReadOnly, None)
+                .map_err(inner.failed("put in place the snapshot", &path))
+        }
     }
 }
 
@@ -102,7 +119,7 @@ fn place(inner: &Inner, volume: &VolumeId, disk_bytes: u64) -> Result<(), Volume
 struct Outgoing {
     inner: Arc<Inner>,
     path: PathBuf,
-    /// The snapshot to remove afterwards; images are sent as they are.
+    /// The snapshot to remove afterwards; images and snapshots are sent as they are.
     snapshot: Option<String>,
 }
 
@@ -124,6 +141,11 @@ impl Outgoing {
                 Ok(Self { inner, path, snapshot: Some(id.to_string()) })
             }
             VolumeId::Sandbox { id, .. } => Err(VolumeError::NotFound { id: id.clone() }),
+            // As it is: what is sent as a difference to it later must find this very volume.
+            VolumeId::Snapshot { id, .. } if inner.snapshots.holds(id.as_str()) => {
+                Ok(Self { path: inner.snapshots.path.join(id.as_str()), inner, snapshot: None })
+            }
+            VolumeId::Snapshot { id, .. } => Err(VolumeError::SnapshotNotFound { snapshot: id.clone() }),
         }
     }
 }
@@ -142,12 +164,14 @@ impl Drop for Outgoing {
     }
 }
 
-/// What a crash left in `transfer/`.
-pub(super) fn sweep(inner: &Inner) -> Result<(), VolumeError> {
-    for name in inner.transfer.names()? {
-        inner.remove(&inner.transfer, &name)?;
+impl Inner {
+    /// Removes what a crash left in a folder whose volumes live for one call.
+    pub(super) fn sweep(&self, folder: &Folder) -> Result<(), VolumeError> {
+        for name in folder.names()? {
+            self.remove(folder, &name)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn pump(mut child: Child, chunks: &mpsc::Sender<io::Result<Vec<u8>>>) -> io::Result<()> {

@@ -1,0 +1,216 @@
+//! The seam's methods, each handed to a thread that may block.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use burrow_model::{Changes, DumpId, ImageId, SandboxId, SnapshotId};
+
+use super::quota::QuotaSupport;
+use super::{BtrfsVolumes, transfer};
+use crate::{Chunks, Dump, Inventory, Space, VolumeError, VolumeId, Volumes, dump, step};
+
+#[async_trait]
+impl Volumes for BtrfsVolumes {
+    async fn stage_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.stage_image(&id)).await
+    }
+
+    async fn stage_image_from(&self, id: &ImageId, parent: &ImageId) -> Result<PathBuf, VolumeError> {
+        let (id, parent) = (id.clone(), parent.clone());
+        self.blocking(move |inner| {
+            let source = inner.open_image(&parent)?;
+            inner.stage_copy(&id, &source)
+        })
+        .await
+    }
+
+    async fn stage_image_of_sandbox(
+        &self,
+        id: &ImageId,
+        sandbox: &SandboxId,
+    ) -> Result<PathBuf, VolumeError> {
+        let (id, sandbox) = (id.clone(), sandbox.clone());
+        self.blocking(move |inner| {
+            let path = inner.sandboxes.path.join(sandbox.as_str());
+            inner.locate(&sandbox)?;
+            let source = File::open(&path).map_err(step("open the volume", &path))?;
+            inner.stage_copy(&id, &source)
+        })
+        .await
+    }
+
+    async fn locate_image(&self, id: &ImageId) -> Result<PathBuf, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            inner.open_image(&id)?;
+            Ok(inner.images.path.join(id.as_str()).join("rootfs"))
+        })
+        .await
+    }
+
+    async fn seal_image(&self, id: &ImageId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.seal_image(&id)).await
+    }
+
+    async fn remove_image(&self, id: &ImageId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            inner.remove(&inner.staged, id.as_str())?;
+            inner.remove(&inner.images, id.as_str())
+        })
+        .await
+    }
+
+    async fn create(&self, id: &SandboxId, image: &ImageId, disk_bytes: u64) -> Result<PathBuf, VolumeError> {
+        let (id, image) = (id.clone(), image.clone());
+        self.blocking(move |inner| inner.make_sandbox(&id, disk_bytes, || inner.open_image(&image))).await
+    }
+
+    async fn locate(&self, id: &SandboxId) -> Result<PathBuf, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.locate(&id)).await
+    }
+
+    async fn set_quota(&self, id: &SandboxId, disk_bytes: u64) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            let rootfs = inner.locate(&id)?;
+            inner
+                .quotas
+                .limit(&inner.pool.directory, &id, disk_bytes)
+                .map_err(step("limit the volume", &rootfs))
+        })
+        .await
+    }
+
+    async fn used(&self, id: &SandboxId) -> Result<u64, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            let rootfs = inner.locate(&id)?;
+            match inner.quotas.support() {
+                QuotaSupport::Enforced => {
+                    inner.quotas.used(&inner.pool.directory, &id).map_err(step("read the usage of", &rootfs))
+                }
+                QuotaSupport::Unavailable { reason } => Err(VolumeError::NoQuotas { reason: reason.clone() }),
+            }
+        })
+        .await
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            // Marked first: a crash after the removal must not leave a group that nobody knows of.
+            inner.quotas.retire(&id);
+            inner.remove(&inner.sandboxes, id.as_str())
+        })
+        .await
+    }
+
+    async fn inventory(&self) -> Result<Inventory, VolumeError> {
+        self.blocking(|inner| {
+            Ok(Inventory {
+                sandboxes: inner.sandboxes.ids()?,
+                images: inner.images.ids()?,
+                staged: inner.staged.ids()?,
+                snapshots: inner.snapshots.ids()?,
+                dumps: dump::inventory(&inner.dumps.path)?,
+            })
+        })
+        .await
+    }
+
+    async fn space(&self) -> Result<Space, VolumeError> {
+        self.blocking(|inner| inner.pool.space()).await
+    }
+
+    async fn send(&self, volume: &VolumeId) -> Result<Chunks, VolumeError> {
+        let (shared, volume) = (Arc::clone(&self.inner), volume.clone());
+        self.blocking(move |_| transfer::send(&shared, &volume)).await
+    }
+
+    async fn receive(&self, volume: &VolumeId, disk_bytes: u64, chunks: Chunks) -> Result<(), VolumeError> {
+        let volume = volume.clone();
+        self.blocking(move |inner| transfer::receive(inner, &volume, disk_bytes, chunks)).await
+    }
+
+    async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        let (id, of) = (id.clone(), of.clone());
+        self.blocking(move |inner| inner.snapshot(&id, &of)).await
+    }
+
+    async fn create_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        let (id, snapshot) = (id.clone(), snapshot.clone());
+        self.blocking(move |inner| inner.make_sandbox(&id, disk_bytes, || inner.open_snapshot(&snapshot)))
+            .await
+    }
+
+    async fn replace_from_snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        let (id, snapshot) = (id.clone(), snapshot.clone());
+        self.blocking(move |inner| inner.replace(&id, &snapshot, disk_bytes)).await
+    }
+
+    async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            inner.open_snapshot(&id)?;
+            Ok(inner.snapshots.path.join(id.as_str()).join("rootfs"))
+        })
+        .await
+    }
+
+    async fn snapshot_bytes(&self, id: &SnapshotId) -> Result<u64, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.snapshot_bytes(&id)).await
+    }
+
+    async fn changes(
+        &self,
+        from: Option<&SnapshotId>,
+        to: &SnapshotId,
+        image: &ImageId,
+        paths_max: usize,
+    ) -> Result<Changes, VolumeError> {
+        let (from, to, image) = (from.cloned(), to.clone(), image.clone());
+        self.blocking(move |inner| inner.changes(from, &to, &image, paths_max)).await
+    }
+
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.remove(&inner.snapshots, id.as_str())).await
+    }
+
+    async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.stage_dump(&id)).await
+    }
+
+    async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError> {
+        let (id, about) = (id.clone(), about.to_owned());
+        self.blocking(move |inner| inner.seal_dump(&id, &about, evict)).await
+    }
+
+    async fn open_dump(&self, id: &DumpId) -> Result<Dump, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.open_dump(&id)).await
+    }
+
+    async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.remove_dump(&id)).await
+    }
+}

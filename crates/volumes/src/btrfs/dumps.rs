@@ -1,0 +1,132 @@
+//! Dumps in the pool.
+//!
+//! Their files are written out while the runtime still writes them, by a thread for each dump under way: sealing has to
+//! wait for the disk, and thus begins to wait when there is something to write and not when there is nothing else to do.
+//! That thread promises nothing: what is not on disk by then, sealing writes.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use burrow_model::DumpId;
+
+use super::Inner;
+use crate::dump::Recent;
+use crate::{Dump, VolumeError, dump};
+
+/// How often a growing dump is looked at: at 1 GB/s that is [`STEP_BYTES`].
+const PACE: Duration = Duration::from_millis(4);
+
+/// A file is written out in steps of at least this: small ones cost the disk more than they gain.
+const STEP_BYTES: u64 = 4 << 20;
+
+/// How long a dump is watched, at that pace: five minutes.
+const ROUNDS_MAX: u32 = 75_000;
+
+/// How many dumps are watched at once. Others are written out when they are sealed.
+const WATCHED_MAX: usize = 64;
+
+/// The state of dumps that is not on disk.
+#[derive(Debug, Default)]
+pub(super) struct Dumps {
+    /// Those verified lately.
+    recent: Recent,
+    /// Those being written. Dropping the sender ends the thread.
+    watched: Mutex<Watched>,
+}
+
+type Watched = HashMap<DumpId, (SyncSender<()>, JoinHandle<()>)>;
+
+impl Inner {
+    pub(super) fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, VolumeError> {
+        self.check_room()?;
+        self.dumping.unwatch(id);
+        let path = dump::stage(&self.dumps.path, id).map_err(|error| self.full_or(error))?;
+        self.dumping.watch(id, &path);
+        Ok(path)
+    }
+
+    pub(super) fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError> {
+        self.dumping.unwatch(id);
+        dump::seal(&self.dumps.path, id, about, &self.pool, &self.dumping.recent, evict)
+            .map_err(|error| self.full_or(error))
+    }
+
+    pub(super) fn open_dump(&self, id: &DumpId) -> Result<Dump, VolumeError> {
+        dump::open(&self.dumps.path, id, &self.dumping.recent)
+    }
+
+    pub(super) fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError> {
+        self.dumping.unwatch(id);
+        self.dumping.recent.forget(id);
+        dump::remove(&self.dumps.path, id)
+    }
+}
+
+impl Dumps {
+    fn watch(&self, id: &DumpId, path: &Path) {
+        let mut watched = self.watched();
+        if watched.len() >= WATCHED_MAX {
+            return;
+        }
+        let (sender, receiver) = mpsc::sync_channel(0);
+        let path = path.to_owned();
+        let thread = std::thread::Builder::new().name("dump-writer".to_owned()).spawn(move || {
+            let mut begun = HashMap::new();
+            for _ in 0..ROUNDS_MAX {
+                if receiver.recv_timeout(PACE) != Err(RecvTimeoutError::Timeout)
+                    || write_out(&path, &mut begun).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        match thread {
+            Ok(thread) => drop(watched.insert(id.clone(), (sender, thread))),
+            Err(error) => tracing::debug!(dump = %id, %error, "a dump is not written out early"),
+        }
+    }
+
+    fn unwatch(&self, id: &DumpId) {
+        let watched = self.watched().remove(id);
+        if let Some((sender, thread)) = watched {
+            drop(sender);
+            if thread.join().is_err() {
+                tracing::error!(dump = %id, "the thread that writes out a dump ended by a panic");
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn watching(&self) -> usize {
+        self.watched().len()
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Begins to write out what the files of a directory have grown by, large ones only.
+fn write_out(path: &Path, begun: &mut HashMap<OsString, u64>) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let found = entry.metadata()?;
+        let first = begun.get(&entry.file_name()).copied().unwrap_or(0);
+        if !found.is_file() || found.len() < first.saturating_add(STEP_BYTES) {
+            continue;
+        }
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(entry.path())?;
+        super::ioctl::start_writing(&file, first, found.len() - first)?;
+        begun.insert(entry.file_name(), found.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Snapshots of sandboxes, and sandboxes from snapshots.
+//!
+//! ```text
+//!   replace:  snapshot ─► replacing/<sandbox>, with its quota ─► exchanged with sandboxes/<sandbox> ─► commit ─► removed
+//! ```
+//!
+//! Each step is one transaction, so a crash leaves the old volume in its place or the new one. What it leaves in
+//! `replacing/`, either of the two, goes at the next start.
+//!
+//! Quotas: what a sandbox wrote is charged to it for as long as the sandbox or a snapshot has it; see `quota.rs`. The
+//! group outlives a replaced volume, and so does what is charged to it, until the last snapshot that holds it goes.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use burrow_model::{SandboxId, SnapshotId};
+use rustix::fs::RenameFlags;
+
+use super::ioctl::{self, Access};
+use super::{Folder, Inner};
+use crate::{VolumeError, step};
+
+impl Inner {
+    /// A read-only snapshot: the kernel writes out what the sandbox had in RAM, and returns after its commit.
+    pub(super) fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        if self.snapshots.holds(id.as_str()) {
+            return Ok(());
+        }
+        self.locate(of)?;
+        self.check_room()?;
+        let path = self.sandboxes.path.join(of.as_str());
+        let source = File::open(&path).map_err(step("open the volume", &path))?;
+        match ioctl::snapshot(&self.snapshots.directory, id.as_str(), &source, Access::ReadOnly, None) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(self.failed("snapshot the volume", &path)(error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn open_snapshot(&self, id: &SnapshotId) -> Result<File, VolumeError> {
+        if !self.snapshots.holds(id.as_str()) {
+            return Err(VolumeError::SnapshotNotFound { snapshot: id.clone() });
+        }
+        let path = self.snapshots.path.join(id.as_str());
+        File::open(&path).map_err(step("open the snapshot", &path))
+    }
+
+    /// See [`crate::Volumes::replace_from_snapshot`].
+    pub(super) fn replace(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        let source = self.open_snapshot(snapshot)?;
+        self.check_room()?;
+        self.remove(&self.replacing, id.as_str())?;
+        self.prepare_replacement(id, &source, disk_bytes)?;
+        self.put_replacement(id)?;
+        self.remove(&self.replacing, id.as_str())?;
+        Ok(self.sandboxes.path.join(id.as_str()).join("rootfs"))
+    }
+
+    /// The new volume under its other name, already limited.
+    pub(super) fn prepare_replacement(
+        &self,
+        id: &SandboxId,
+        source: &File,
+        disk_bytes: u64,
+    ) -> Result<(), VolumeError> {
+        let made = self.quotas.with_group(&self.pool.directory, id, disk_bytes, |group| {
+            ioctl::snapshot(&self.replacing.directory, id.as_str(), source, Access::Writable, group)
+        });
+        let path = self.replacing.path.join(id.as_str());
+        made.map_err(self.failed("make the volume", &path))?;
+        self.note_base(&self.replacing, id);
+        Ok(())
+    }
+
+    /// Puts the new volume in the old one's place, durably. The old one has the other name then, if there was one.
+    pub(super) fn put_replacement(&self, id: &SandboxId) -> Result<(), VolumeError> {
+        let path = self.sandboxes.path.join(id.as_str());
+        let flags = match self.sandboxes.holds(id.as_str()) {
+            true => RenameFlags::EXCHANGE,
+            false => RenameFlags::NOREPLACE,
+        };
+        let (from, to) = (&self.replacing.directory, &self.sandboxes.directory);
+        rustix::fs::renameat_with(from, id.as_str(), to, id.as_str(), flags)
+            .map_err(|error| self.failed("put in place the volume", &path)(error.into()))?;
+        ioctl::commit(&self.pool.directory).map_err(self.failed("put in place the volume", &path))
+    }
+
+    /// Notes in a new volume what of it was there before it, for [`Inner::snapshot_bytes`]. Only an estimate is built on
+    /// it, so it need not succeed, and nobody waits for it to be durable.
+    pub(super) fn note_base(&self, folder: &Folder, id: &SandboxId) {
+        let noted = File::open(folder.path.join(id.as_str())).and_then(|volume| {
+            let made_in = ioctl::subvolume_info(&volume)?.made_in.to_le_bytes();
+            Ok(rustix::fs::fsetxattr(&volume, BASE_ATTRIBUTE, &made_in, rustix::fs::XattrFlags::empty())?)
+        });
+        if let Err(error) = noted {
+            tracing::debug!(%id, %error, "could not note what a volume started from");
+        }
+    }
+}
+
+/// On the top directory of a volume, which only the host sees: the transaction that made the sandbox's volume.
+pub(super) const BASE_ATTRIBUTE: &str = "trusted.burrow.base";

@@ -1,0 +1,345 @@
+//! What changed, compared with what a walk of both trees finds.
+
+use std::collections::BTreeMap;
+
+use burrow_model::{Change, ChangeKind, Changes, SnapshotId};
+use rustix::fs::RenameFlags;
+
+use super::*;
+
+struct Edited {
+    pool: TestPool,
+    image: ImageId,
+    id: SandboxId,
+    rootfs: PathBuf,
+    before: SnapshotId,
+}
+
+impl Edited {
+    /// A sandbox with a few files, and a snapshot of it.
+    async fn new() -> Self {
+        let pool = TestPool::new();
+        let (image, id, rootfs) = pool.sandbox(256 * MIB).await;
+        for folder in ["a", "a/b", "c"] {
+            fs::create_dir(rootfs.join(folder)).unwrap();
+        }
+        for file in ["top", "a/one", "a/b/two", "c/three"] {
+            fs::write(rootfs.join(file), file.repeat(3000)).unwrap();
+        }
+        let before = SnapshotId::generate();
+        pool.volumes.snapshot(&before, &id).await.unwrap();
+        Self { pool, image, id, rootfs, before }
+    }
+
+    async fn changes(&self) -> Changes {
+        let after = SnapshotId::generate();
+        self.pool.volumes.snapshot(&after, &self.id).await.unwrap();
+        self.pool.volumes.changes(Some(&self.before), &after, &self.image, 1000).await.unwrap()
+    }
+
+    /// The changes, one a line: `+` added, `-` deleted, `*` changed.
+    async fn shown(&self) -> String {
+        let changes = self.changes().await;
+        assert_eq!(changes.total, changes.paths.len() as u64);
+        assert_eq!(changes.since.as_ref(), Some(&self.before));
+        show(&changes.paths)
+    }
+}
+
+fn show(changes: &[Change]) -> String {
+    let line = |change: &Change| {
+        let sign = match change.kind {
+            ChangeKind::Added => '+',
+            ChangeKind::Changed => '*',
+            ChangeKind::Deleted => '-',
+        };
+        format!("{sign}{}", change.path)
+    };
+    changes.iter().map(line).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn files_added_changed_and_deleted_are_told_apart() {
+    let edited = Edited::new().await;
+    let path = |name: &str| edited.rootfs.join(name);
+    fs::write(path("new"), "").unwrap();
+    fs::create_dir_all(path("d/e")).unwrap();
+    fs::write(path("d/e/f"), "x").unwrap();
+    fs::write(path("top"), "changed").unwrap();
+    fs::remove_file(path("c/three")).unwrap();
+    assert_eq!(edited.shown().await, "-/c/three +/d +/d/e +/d/e/f +/new */top");
+}
+
+#[tokio::test]
+async fn owners_modes_attributes_and_links_count_and_times_do_not() {
+    let edited = Edited::new().await;
+    let path = |name: &str| edited.rootfs.join(name);
+    fs::set_permissions(path("top"), Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::chown(path("a/one"), Some(100_001), None).unwrap();
+    xattr::set(path("a/b"), "user.note", b"x").unwrap();
+    let touched = File::options().write(true).open(path("a/b/two")).unwrap();
+    touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    File::create(path("c/gone")).unwrap();
+    fs::remove_file(path("c/gone")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", path("link")).unwrap();
+    rustix::fs::mknodat(
+        File::open(path("c")).unwrap(),
+        "pipe",
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    assert_eq!(edited.shown().await, "*/a/b */a/one +/c/pipe +/link */top");
+}
+
+#[tokio::test]
+async fn what_is_renamed_is_deleted_there_and_added_here_with_all_that_is_in_it() {
+    let edited = Edited::new().await;
+    let path = |name: &str| edited.rootfs.join(name);
+    fs::rename(path("a"), path("moved")).unwrap();
+    fs::write(path("moved/b/more"), "x").unwrap();
+    assert_eq!(
+        edited.shown().await,
+        "-/a -/a/b -/a/b/two -/a/one +/moved +/moved/b +/moved/b/more +/moved/b/two +/moved/one"
+    );
+}
+
+/// The kernel sends such things through names like `o257-8-0`.
+#[tokio::test]
+async fn exchanged_names_are_changes_of_both_and_names_of_the_kernel_are_not_seen() {
+    let edited = Edited::new().await;
+    let root = File::open(&edited.rootfs).unwrap();
+    rustix::fs::renameat_with(&root, "top", &root, "c/three", RenameFlags::EXCHANGE).unwrap();
+    rustix::fs::renameat_with(&root, "a", &root, "c", RenameFlags::EXCHANGE).unwrap();
+    // `three` (once `top`) is in `a` now.
+    assert_eq!(
+        edited.shown().await,
+        "*/a -/a/b -/a/b/two -/a/one +/a/three */c +/c/b +/c/b/two +/c/one -/c/three */top"
+    );
+}
+
+#[tokio::test]
+async fn a_directory_moved_into_its_own_child_is_followed() {
+    let edited = Edited::new().await;
+    let path = |name: &str| edited.rootfs.join(name);
+    fs::rename(path("a/b"), path("b")).unwrap();
+    fs::rename(path("a"), path("b/a")).unwrap();
+    fs::write(path("b/a/one"), "changed").unwrap();
+    assert_eq!(edited.shown().await, "-/a -/a/b -/a/b/two -/a/one +/b +/b/a +/b/a/one +/b/two");
+}
+
+#[tokio::test]
+async fn a_file_with_two_names_changes_under_both() {
+    let edited = Edited::new().await;
+    let path = |name: &str| edited.rootfs.join(name);
+    fs::hard_link(path("top"), path("c/also")).unwrap();
+    let between = SnapshotId::generate();
+    edited.pool.volumes.snapshot(&between, &edited.id).await.unwrap();
+    assert_eq!(edited.shown().await, "+/c/also", "another name is no change of the file");
+    fs::write(path("top"), "changed").unwrap();
+    let after = SnapshotId::generate();
+    edited.pool.volumes.snapshot(&after, &edited.id).await.unwrap();
+    let changes = edited.pool.volumes.changes(Some(&between), &after, &edited.image, 9).await.unwrap();
+    assert_eq!(show(&changes.paths), "*/c/also */top");
+}
+
+#[tokio::test]
+async fn a_file_replaced_by_another_is_changed_and_what_is_beside_the_root_is_ours() {
+    let edited = Edited::new().await;
+    let path = |name: &str| edited.rootfs.join(name);
+    fs::write(path("top.tmp"), "saved").unwrap();
+    fs::rename(path("top.tmp"), path("top")).unwrap();
+    fs::remove_dir_all(path("c")).unwrap();
+    std::os::unix::fs::symlink("/etc", path("c")).unwrap();
+    fs::write(edited.rootfs.parent().unwrap().join("ours"), "x").unwrap();
+    assert_eq!(edited.shown().await, "*/c -/c/three */top");
+}
+
+#[tokio::test]
+async fn no_more_paths_are_listed_than_asked_for_and_all_are_counted() {
+    let edited = Edited::new().await;
+    for file in 0..50 {
+        fs::write(edited.rootfs.join(format!("file-{file:02}")), "x").unwrap();
+    }
+    let after = SnapshotId::generate();
+    edited.pool.volumes.snapshot(&after, &edited.id).await.unwrap();
+    let changes = edited.pool.volumes.changes(Some(&edited.before), &after, &edited.image, 2).await.unwrap();
+    assert_eq!((changes.total, show(&changes.paths).as_str()), (50, "+/file-00 +/file-01"));
+    let none = edited.pool.volumes.changes(Some(&edited.before), &after, &edited.image, 0).await.unwrap();
+    assert_eq!((none.total, none.paths.len()), (50, 0));
+}
+
+#[tokio::test]
+async fn a_volume_is_not_removed_from_under_a_comparison() {
+    let edited = Edited::new().await;
+    let after = SnapshotId::generate();
+    for file in 0..2000 {
+        fs::write(edited.rootfs.join(format!("file-{file}")), "x").unwrap();
+    }
+    edited.pool.volumes.snapshot(&after, &edited.id).await.unwrap();
+    let volumes = &edited.pool.volumes;
+    let (compared, removed) = tokio::join!(
+        volumes.changes(Some(&edited.before), &after, &edited.image, 1),
+        volumes.remove_snapshot(&after)
+    );
+    removed.unwrap();
+    // Whichever came first.
+    match compared {
+        Ok(changes) => assert_eq!(changes.total, 2000),
+        Err(VolumeError::SnapshotNotFound { snapshot }) => assert_eq!(snapshot, after),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+/// A process inside can make paths longer than the kernel takes at once, by going down step by step.
+#[tokio::test]
+async fn paths_too_long_to_compare_cost_the_list_and_not_the_snapshot() {
+    let edited = Edited::new().await;
+    let name = "x".repeat(250);
+    let mut at = std::os::fd::OwnedFd::from(File::open(&edited.rootfs).unwrap());
+    for _ in 0..20 {
+        rustix::fs::mkdirat(&at, &name, rustix::fs::Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::DIRECTORY;
+        at = rustix::fs::openat(&at, &name, flags, rustix::fs::Mode::empty()).unwrap();
+    }
+    let after = SnapshotId::generate();
+    let volumes = &edited.pool.volumes;
+    volumes.snapshot(&after, &edited.id).await.unwrap();
+    match volumes.changes(Some(&edited.before), &after, &edited.image, 1).await {
+        Ok(changes) => assert!(changes.total >= 15, "those short enough are there: {changes:?}"),
+        Err(VolumeError::Step { .. }) => {}
+        Err(other) => panic!("{other:?}"),
+    }
+    volumes.replace_from_snapshot(&edited.id, &after, MIB).await.unwrap();
+    volumes.remove_snapshot(&after).await.unwrap();
+}
+
+// === random edits ===
+
+/// What a walk sees of one path.
+#[derive(Debug, PartialEq, Eq)]
+struct Walked {
+    identity: (u64, Option<std::time::SystemTime>),
+    mode: u32,
+    owner: u32,
+    content: Option<Vec<u8>>,
+    note: Option<Vec<u8>>,
+}
+
+fn walk(root: &Path) -> BTreeMap<String, Walked> {
+    let (mut found, mut left) = (BTreeMap::new(), vec![root.to_owned()]);
+    while let Some(folder) = left.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let seen = fs::symlink_metadata(&path).unwrap();
+            let content = if seen.is_dir() {
+                left.push(path.clone());
+                None
+            } else if seen.is_symlink() {
+                Some(fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes())
+            } else {
+                Some(fs::read(&path).unwrap())
+            };
+            let walked = Walked {
+                identity: (seen.ino(), seen.created().ok()),
+                mode: seen.mode(),
+                owner: seen.uid(),
+                content,
+                note: xattr::get(&path, "user.note").ok().flatten(),
+            };
+            found.insert(format!("/{}", path.strip_prefix(root).unwrap().display()), walked);
+        }
+    }
+    found
+}
+
+fn expected(before: &Path, after: &Path) -> Vec<Change> {
+    let (before, after) = (walk(before), walk(after));
+    let mut changes = BTreeMap::new();
+    for (path, old) in &before {
+        match after.get(path) {
+            None => drop(changes.insert(path.clone(), ChangeKind::Deleted)),
+            Some(new) if new != old => drop(changes.insert(path.clone(), ChangeKind::Changed)),
+            Some(_) => {}
+        }
+    }
+    let added = after.keys().filter(|path| !before.contains_key(*path));
+    changes.extend(added.map(|path| (path.clone(), ChangeKind::Added)));
+    changes.into_iter().map(|(path, kind)| Change { path, kind }).collect()
+}
+
+/// A reproducible sequence.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+
+    /// A path of at most four parts out of few names, so that edits meet.
+    fn path(&mut self, root: &Path) -> PathBuf {
+        let mut path = root.to_owned();
+        for _ in 0..=self.below(4) {
+            path.push(["p", "q", "r", "s"][self.below(4)]);
+        }
+        path
+    }
+}
+
+/// One edit; one that cannot be done is none. No content is ever written twice.
+fn edit(random: &mut Random, root: &Path, number: usize) {
+    let (path, other) = (random.path(root), random.path(root));
+    let content = format!("{number} ").repeat(1 + random.below(2000));
+    let _ = match random.below(12) {
+        0 | 1 => fs::create_dir_all(&path),
+        2 | 3 => fs::write(&path, content),
+        4 => File::options().append(true).open(&path).and_then(|mut file| file.write_all(content.as_bytes())),
+        5 => fs::rename(&path, &other),
+        6 => {
+            let root = File::open(root).unwrap();
+            rustix::fs::renameat_with(&root, &path, &root, &other, RenameFlags::EXCHANGE).map_err(Into::into)
+        }
+        7 => fs::remove_file(&path),
+        8 => fs::remove_dir_all(&path),
+        9 => fs::hard_link(&path, &other),
+        10 => std::os::unix::fs::symlink(format!("/{number}"), &path),
+        _ => xattr::set(&path, "user.note", &content.as_bytes()[..3]),
+    };
+}
+
+#[tokio::test]
+async fn after_random_edits_the_changes_are_those_a_walk_finds() {
+    let pool = TestPool::new();
+    let (image, id, rootfs) = pool.sandbox(256 * MIB).await;
+    let mut number = 0;
+    let mut taken: Vec<SnapshotId> = Vec::new();
+    for seed in 0..60 {
+        let mut random = Random(seed);
+        for _ in 0..random.below(60) {
+            number += 1;
+            edit(&mut random, &rootfs, number);
+        }
+        let snapshot = SnapshotId::generate();
+        pool.volumes.snapshot(&snapshot, &id).await.unwrap();
+        let after = pool.volumes.locate_snapshot(&snapshot).await.unwrap();
+        // With the image, the one before, and any other: also one of another branch of the sandbox's history.
+        let image_root = pool.volumes.locate_image(&image).await.unwrap();
+        let others = [None, taken.last().cloned(), taken.get(random.below(taken.len().max(1))).cloned()];
+        for from in others {
+            let before = match &from {
+                Some(from) => pool.volumes.locate_snapshot(from).await.unwrap(),
+                None => image_root.clone(),
+            };
+            let changes = pool.volumes.changes(from.as_ref(), &snapshot, &image, usize::MAX).await.unwrap();
+            let (found, wanted) = (show(&changes.paths), show(&expected(&before, &after)));
+            assert_eq!(found, wanted, "with the seed {seed}, from {from:?}");
+        }
+        taken.push(snapshot);
+        if random.below(5) == 0 {
+            let back = &taken[random.below(taken.len())];
+            pool.volumes.replace_from_snapshot(&id, back, 256 * MIB).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What every driver promises of snapshots.
+
+use std::sync::Arc;
+
+use burrow_model::{Changes, ImageId, SandboxId, SnapshotId};
+
+use super::{DISK_BYTES, sealed};
+use crate::{VolumeError, Volumes};
+
+pub(super) async fn all(volumes: &dyn Volumes) {
+    a_snapshot_outlives_its_sandbox_and_makes_another(volumes).await;
+    every_call_may_be_repeated(volumes).await;
+    a_volume_is_replaced_also_where_there_is_none(volumes).await;
+    nothing_has_changed_where_nothing_was_written(volumes).await;
+    unknown_things_are_named_in_the_error(volumes).await;
+}
+
+/// An image, a sandbox of it and a snapshot of that.
+async fn taken(volumes: &dyn Volumes) -> (ImageId, SandboxId, SnapshotId) {
+    let (image, id, snapshot) = (sealed(volumes).await, SandboxId::generate(), SnapshotId::generate());
+    volumes.create(&id, &image, DISK_BYTES).await.expect("creating works");
+    volumes.snapshot(&snapshot, &id).await.expect("a snapshot works");
+    (image, id, snapshot)
+}
+
+async fn a_snapshot_outlives_its_sandbox_and_makes_another(volumes: &dyn Volumes) {
+    let (image, id, snapshot) = taken(volumes).await;
+    volumes.destroy(&id).await.expect("destroying works");
+    volumes.remove_image(&image).await.expect("removing works");
+    assert!(volumes.locate_snapshot(&snapshot).await.expect("it is there").ends_with("rootfs"));
+    volumes.snapshot_bytes(&snapshot).await.expect("it can be measured");
+
+    let child = SandboxId::generate();
+    let rootfs = volumes.create_from_snapshot(&child, &snapshot, DISK_BYTES).await.expect("creating works");
+    assert_eq!(volumes.locate(&child).await.expect("the child is there"), rootfs);
+    assert!(volumes.used(&child).await.expect("the usage is readable") < DISK_BYTES);
+    volumes.remove_snapshot(&snapshot).await.expect("removing works");
+    volumes.locate(&child).await.expect("the child outlives what it was made of");
+    let inventory = volumes.inventory().await.expect("the inventory is readable");
+    assert!(inventory.sandboxes.contains(&child) && !inventory.snapshots.contains(&snapshot));
+    volumes.destroy(&child).await.expect("destroying works");
+}
+
+async fn every_call_may_be_repeated(volumes: &dyn Volumes) {
+    let (image, id, snapshot) = taken(volumes).await;
+    volumes.snapshot(&snapshot, &id).await.expect("taking it again works");
+    assert!(volumes.inventory().await.expect("the inventory is readable").snapshots.contains(&snapshot));
+    let child = SandboxId::generate();
+    let rootfs = volumes.create_from_snapshot(&child, &snapshot, DISK_BYTES).await.expect("creating works");
+    let again = volumes.create_from_snapshot(&child, &snapshot, DISK_BYTES).await;
+    assert_eq!(again.expect("creating again works"), rootfs);
+    for _ in 0..2 {
+        let replaced = volumes.replace_from_snapshot(&child, &snapshot, DISK_BYTES).await;
+        assert_eq!(replaced.expect("replacing works"), rootfs);
+    }
+    for _ in 0..2 {
+        volumes.remove_snapshot(&snapshot).await.expect("removing works");
+    }
+    // The sandbox is gone, the snapshot is not asked for: it stands for itself.
+    volumes.destroy(&child).await.expect("destroying works");
+    volumes.destroy(&id).await.expect("destroying works");
+    volumes.remove_image(&image).await.expect("removing works");
+}
+
+async fn a_volume_is_replaced_also_where_there_is_none(volumes: &dyn Volumes) {
+    let (image, id, snapshot) = taken(volumes).await;
+    volumes.destroy(&id).await.expect("destroying works");
+    let rootfs = volumes.replace_from_snapshot(&id, &snapshot, DISK_BYTES).await.expect("replacing works");
+    assert_eq!(volumes.locate(&id).await.expect("it is there"), rootfs);
+    volumes.set_quota(&id, 2 * DISK_BYTES).await.expect("it has a quota");
+    let before = volumes.inventory().await.expect("the inventory is readable");
+    volumes.replace_from_snapshot(&id, &snapshot, DISK_BYTES).await.expect("replacing works");
+    assert_eq!(volumes.inventory().await.expect("the inventory is readable"), before);
+    volumes.destroy(&id).await.expect("destroying works");
+    volumes.remove_snapshot(&snapshot).await.expect("removing works");
+    volumes.remove_image(&image).await.expect("removing works");
+}
+
+async fn nothing_has_changed_where_nothing_was_written(volumes: &dyn Volumes) {
+    let (image, id, first) = taken(volumes).await;
+    let second = SnapshotId::generate();
+    volumes.snapshot(&second, &id).await.expect("a snapshot works");
+    let since_image = volumes.changes(None, &first, &image, 10).await.expect("comparing works");
+    assert_eq!(since_image, Changes::none(None));
+    let since_first = volumes.changes(Some(&first), &second, &image, 10).await.expect("comparing works");
+    assert_eq!(since_first, Changes::none(Some(first.clone())));
+    assert_eq!(volumes.snapshot_bytes(&second).await.expect("it can be measured"), 0);
+    for snapshot in [first, second] {
+        volumes.remove_snapshot(&snapshot).await.expect("removing works");
+    }
+    volumes.destroy(&id).await.expect("destroying works");
+    volumes.remove_image(&image).await.expect("removing works");
+}
+
+async fn unknown_things_are_named_in_the_error(volumes: &dyn Volumes) {
+    let (image, id, known) = taken(volumes).await;
+    let (nobody, unknown) = (SandboxId::generate(), SnapshotId::generate());
+    let answer = volumes.snapshot(&unknown, &nobody).await;
+    assert!(matches!(&answer, Err(VolumeError::NotFound { id }) if *id == nobody), "{answer:?}");
+    let named = |answer: Result<(), VolumeError>| {
+        let named =
+            matches!(&answer, Err(VolumeError::SnapshotNotFound { snapshot }) if *snapshot == unknown);
+        assert!(named, "{answer:?}");
+    };
+    named(volumes.create_from_snapshot(&nobody, &unknown, DISK_BYTES).await.map(drop));
+    named(volumes.replace_from_snapshot(&id, &unknown, DISK_BYTES).await.map(drop));
+    named(volumes.locate_snapshot(&unknown).await.map(drop));
+    named(volumes.snapshot_bytes(&unknown).await.map(drop));
+    named(volumes.changes(None, &unknown, &image, 1).await.map(drop));
+    named(volumes.changes(Some(&unknown), &known, &image, 1).await.map(drop));
+    volumes.locate(&id).await.expect("a refused replacement leaves what is there");
+    volumes.remove_image(&image).await.expect("removing works");
+    let answer = volumes.changes(None, &known, &image, 1).await;
+    assert!(matches!(&answer, Err(VolumeError::ImageNotFound { .. })), "{answer:?}");
+    let inventory = volumes.inventory().await.expect("the inventory is readable");
+    assert!(!inventory.snapshots.contains(&unknown) && !inventory.sandboxes.contains(&nobody));
+    volumes.remove_snapshot(&unknown).await.expect("removing nothing works");
+    volumes.remove_snapshot(&known).await.expect("removing works");
+    volumes.destroy(&id).await.expect("destroying works");
+}
+
+pub(super) async fn twenty_children_of_one(volumes: Arc<dyn Volumes>) {
+    let (image, id, snapshot) = taken(&*volumes).await;
+    let before = volumes.inventory().await.expect("the inventory is readable");
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (volumes, snapshot) = (Arc::clone(&volumes), snapshot.clone());
+        tasks.spawn(async move {
+            let child = SandboxId::generate();
+            volumes.create_from_snapshot(&child, &snapshot, DISK_BYTES).await.expect("creating works");
+            volumes.replace_from_snapshot(&child, &snapshot, DISK_BYTES).await.expect("replacing works");
+            volumes.destroy(&child).await.expect("destroying works");
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("no task panics");
+    }
+    assert_eq!(volumes.inventory().await.expect("the inventory is readable"), before);
+    volumes.remove_snapshot(&snapshot).await.expect("removing works");
+    volumes.destroy(&id).await.expect("destroying works");
+    volumes.remove_image(&image).await.expect("removing works");
+}
