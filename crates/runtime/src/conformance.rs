@@ -3,10 +3,16 @@
 //! A driver's tests give a [`Fixture`] and run [`all`]. The functions assert, and their names are the promises of
 //! [`Runtime`]; a driver that cannot keep one of them must say so in its `capabilities`.
 
+use std::io;
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
+use burrow_network::Attachment;
 
-use crate::{Ability, BootOptions, Incidents, Machine, Runtime, RuntimeError};
+use crate::{
+    Ability, BootOptions, DumpOptions, Incidents, Introduce, Machine, RestoreOptions, Runtime, RuntimeError,
+};
 
 /// Room enough for a guest agent and little else.
 pub const LIMITS: Limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 64, disk_mib: 64 };
@@ -21,6 +27,12 @@ pub trait Fixture: Send + Sync {
 
     /// Makes the machine end as a crash of its PID 1 would.
     async fn end_by_itself(&self, id: &SandboxId, machine: &Machine);
+
+    /// An empty directory for a dump.
+    async fn images(&self) -> PathBuf;
+
+    /// What a restored machine is plugged into.
+    async fn attachment_later(&self) -> Attachment;
 }
 
 /// Runs the whole suite.
@@ -36,6 +48,13 @@ pub async fn all(fixture: &dyn Fixture) {
     an_ended_machine_is_not_adopted(fixture).await;
     limits_change_while_the_machine_runs(fixture).await;
     machines_do_not_touch_each_other(fixture).await;
+    if fixture.runtime().capabilities().hibernate != Ability::Yes {
+        return;
+    }
+    a_dump_leaves_the_machine_paused_and_may_be_repeated(fixture).await;
+    a_restored_machine_is_a_machine_like_any_other(fixture).await;
+    only_the_machine_that_is_meant_is_dumped(fixture).await;
+    what_is_no_dump_is_unfit_and_a_machine_that_cannot_be_introduced_is_none(fixture).await;
 }
 
 async fn boot(fixture: &dyn Fixture, id: &SandboxId) -> Machine {
@@ -115,6 +134,10 @@ pub async fn what_has_no_machine_is_refused_by_name(fixture: &dyn Fixture) {
         runtime.resume(&id).await,
         runtime.set_limits(&id, &LIMITS).await,
         runtime.incidents(&id).await.map(drop),
+        runtime.obstacles(&id).await.map(drop),
+        runtime.dump_bytes(&id).await.map(drop),
+        runtime.cpu_us(&id).await.map(drop),
+        runtime.mend(&id, &Machine { pid: 1, start_ticks: 1, boot_id: String::new() }, false).await,
     ];
     for answer in answers {
         match answer {
@@ -195,4 +218,128 @@ pub async fn machines_do_not_touch_each_other(fixture: &dyn Fixture) {
     assert!(fixture.runtime().adopt(&other, &machine).await.expect("adoption answers"));
     assert!(inventory_has(fixture, &other).await);
     destroy(fixture, &other).await;
+}
+
+/// A machine whose root is known, for dumps of it.
+struct Dumpable {
+    id: SandboxId,
+    root: PathBuf,
+    machine: Machine,
+}
+
+/// A dump of it.
+struct Kept {
+    images: PathBuf,
+    about: String,
+}
+
+impl Dumpable {
+    async fn boot(fixture: &dyn Fixture) -> Self {
+        let (id, options) = (SandboxId::generate(), fixture.options(LIMITS).await);
+        let root = options.root.clone();
+        let machine = fixture.runtime().boot(&id, options).await.expect("a machine boots");
+        Self { id, root, machine }
+    }
+
+    async fn dump(&self, fixture: &dyn Fixture) -> Kept {
+        let images = fixture.images().await;
+        let options =
+            DumpOptions { machine: self.machine.clone(), root: self.root.clone(), images: images.clone() };
+        let dumped = fixture.runtime().dump(&self.id, options).await.expect("a machine is dumped");
+        Kept { images, about: dumped.about }
+    }
+
+    async fn restored(&self, fixture: &dyn Fixture, kept: &Kept) -> RestoreOptions {
+        RestoreOptions {
+            root: self.root.clone(),
+            images: kept.images.clone(),
+            about: kept.about.clone(),
+            attachment: fixture.attachment_later().await,
+            limits: LIMITS,
+            hostname: None,
+            introduce: None,
+        }
+    }
+}
+
+pub async fn a_dump_leaves_the_machine_paused_and_may_be_repeated(fixture: &dyn Fixture) {
+    let dumpable = Dumpable::boot(fixture).await;
+    let (runtime, id, machine) = (fixture.runtime(), &dumpable.id, &dumpable.machine);
+    assert_eq!(runtime.obstacles(id).await.expect("obstacles are looked for"), []);
+    runtime.dump_bytes(id).await.expect("the size of a dump is estimated");
+    for _ in 0..2 {
+        dumpable.dump(fixture).await;
+        assert!(runtime.adopt(id, machine).await.expect("adoption answers"));
+        let used = runtime.cpu_us(id).await.expect("processor time is read");
+        assert_eq!(runtime.cpu_us(id).await.expect("processor time is read"), used, "it is paused");
+        runtime.resume(id).await.expect("a dumped machine resumes");
+    }
+    for paused in [true, false] {
+        runtime.mend(id, machine, paused).await.expect("a whole machine is mended");
+    }
+    dumpable.dump(fixture).await;
+    destroy(fixture, id).await;
+    assert!(!inventory_has(fixture, id).await);
+}
+
+pub async fn a_restored_machine_is_a_machine_like_any_other(fixture: &dyn Fixture) {
+    let mut dumpable = Dumpable::boot(fixture).await;
+    let runtime = fixture.runtime();
+    // Once in the place of a machine that is still there, once of one that is gone.
+    for gone in [false, true] {
+        // Anew each time: a machine that runs changes the files, and then they are not those of an older dump.
+        let kept = dumpable.dump(fixture).await;
+        if gone {
+            destroy(fixture, &dumpable.id).await;
+        }
+        let options = dumpable.restored(fixture, &kept).await;
+        let restored = runtime.restore(&dumpable.id, options).await.expect("a machine is restored");
+        assert_ne!(restored, dumpable.machine);
+        runtime.ended(&dumpable.machine).await.expect("the one before has ended");
+        assert!(!runtime.adopt(&dumpable.id, &dumpable.machine).await.expect("adoption answers"));
+        assert!(runtime.adopt(&dumpable.id, &restored).await.expect("adoption answers"));
+        assert!(inventory_has(fixture, &dumpable.id).await);
+        runtime.resume(&dumpable.id).await.expect("a restored machine resumes");
+        runtime.set_limits(&dumpable.id, &LIMITS).await.expect("limits change");
+        dumpable.machine = restored;
+    }
+    dumpable.dump(fixture).await;
+    destroy(fixture, &dumpable.id).await;
+    runtime.ended(&dumpable.machine).await.expect("a destroyed machine has ended");
+    assert!(!inventory_has(fixture, &dumpable.id).await);
+}
+
+pub async fn only_the_machine_that_is_meant_is_dumped(fixture: &dyn Fixture) {
+    let dumpable = Dumpable::boot(fixture).await;
+    let runtime = fixture.runtime();
+    let stranger = Machine { start_ticks: dumpable.machine.start_ticks + 1, ..dumpable.machine.clone() };
+    let images = fixture.images().await;
+    let options = DumpOptions { machine: stranger.clone(), root: dumpable.root.clone(), images };
+    let refused = runtime.dump(&dumpable.id, options).await;
+    assert!(matches!(refused, Err(RuntimeError::NoMachine { .. })), "{refused:?}");
+    let refused = runtime.mend(&dumpable.id, &stranger, true).await;
+    assert!(matches!(refused, Err(RuntimeError::NoMachine { .. })), "{refused:?}");
+    destroy(fixture, &dumpable.id).await;
+}
+
+pub async fn what_is_no_dump_is_unfit_and_a_machine_that_cannot_be_introduced_is_none(fixture: &dyn Fixture) {
+    let dumpable = Dumpable::boot(fixture).await;
+    let kept = dumpable.dump(fixture).await;
+    let runtime = fixture.runtime();
+    destroy(fixture, &dumpable.id).await;
+    let nonsense = RestoreOptions { about: "nonsense".to_owned(), ..dumpable.restored(fixture, &kept).await };
+    let refused = runtime.restore(&dumpable.id, nonsense).await;
+    assert!(matches!(refused, Err(RuntimeError::Unfit { .. })), "{refused:?}");
+    let known: Introduce = Box::new(|| Box::pin(async { Ok(()) }));
+    let again = RestoreOptions { introduce: Some(known), ..dumpable.restored(fixture, &kept).await };
+    let machine = runtime.restore(&dumpable.id, again).await.expect("a machine is restored and introduced");
+
+    let dumpable = Dumpable { machine, ..dumpable };
+    let kept = dumpable.dump(fixture).await;
+    destroy(fixture, &dumpable.id).await;
+    let silent: Introduce = Box::new(|| Box::pin(async { Err(io::ErrorKind::NotConnected.into()) }));
+    let unknown = RestoreOptions { introduce: Some(silent), ..dumpable.restored(fixture, &kept).await };
+    let refused = runtime.restore(&dumpable.id, unknown).await;
+    assert!(matches!(refused, Err(RuntimeError::Restore { .. })), "{refused:?}");
+    assert!(!inventory_has(fixture, &dumpable.id).await);
 }

@@ -9,7 +9,10 @@ use std::path::Path;
 use async_trait::async_trait;
 use burrow_model::{Fails, Fault, Limits, SandboxId};
 
-use crate::{Begun, BootOptions, Capabilities, FinishOptions, Incidents, Machine, Runtime, RuntimeError};
+use crate::{
+    Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine, Obstacle,
+    RestoreOptions, Runtime, RuntimeError,
+};
 
 /// `inner`, but one of its calls fails.
 #[derive(Debug)]
@@ -89,6 +92,30 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.run(self.inner.resume(id)).await
     }
 
+    async fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError> {
+        self.run(self.inner.obstacles(id)).await
+    }
+
+    async fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
+        self.run(self.inner.dump_bytes(id)).await
+    }
+
+    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
+        self.run(self.inner.dump(id, options)).await
+    }
+
+    async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
+        self.run(self.inner.restore(id, options)).await
+    }
+
+    async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
+        self.run(self.inner.mend(id, machine, paused)).await
+    }
+
+    async fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
+        self.run(self.inner.cpu_us(id)).await
+    }
+
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
         self.run(self.inner.set_limits(id, limits)).await
     }
@@ -144,5 +171,34 @@ mod tests {
         assert!(faulty.pause(&id).await.is_err());
         faulty.pause(&id).await.unwrap();
         assert_eq!(faulty.calls(), 3);
+    }
+
+    /// A failure after acting leaves what the call does: a machine paused, or a machine at all.
+    #[tokio::test]
+    async fn dumps_and_restores_fail_before_and_after_they_act() {
+        for (when, acted) in [(Fails::BeforeActing, false), (Fails::AfterActing, true)] {
+            let faulty = Faulty::new(Sim::default(), 1, when);
+            let id = SandboxId::generate();
+            let machine = faulty.boot(&id, options()).await.unwrap();
+            let (root, images) = (PathBuf::from("/nowhere"), PathBuf::from("/nowhere"));
+            let dump = DumpOptions { machine, root: root.clone(), images: images.clone() };
+            faulty.dump(&id, dump.clone()).await.unwrap_err();
+            assert_eq!(faulty.inner.machine(&id).unwrap().paused, acted, "{when:?}");
+
+            let about = faulty.dump(&id, dump).await.unwrap().about;
+            let faulty = Faulty::new(Sim::default(), 0, when);
+            let attachment = Attachment::None;
+            let restore = RestoreOptions {
+                root,
+                images,
+                about,
+                attachment,
+                limits: LIMITS,
+                hostname: None,
+                introduce: None,
+            };
+            faulty.restore(&id, restore).await.unwrap_err();
+            assert_eq!(faulty.inner.live().len(), usize::from(acted), "{when:?}");
+        }
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod conformance;
 pub mod container;
+mod dump;
 pub mod faulty;
 pub mod sim;
 
@@ -20,6 +21,8 @@ use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 use burrow_network::Attachment;
 use serde::{Deserialize, Serialize};
+
+pub use dump::{DumpOptions, Dumped, Introduce, Obstacle, RestoreOptions};
 
 /// A driver that runs machines.
 ///
@@ -79,6 +82,34 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     async fn pause(&self, id: &SandboxId) -> Result<(), RuntimeError>;
 
     async fn resume(&self, id: &SandboxId) -> Result<(), RuntimeError>;
+
+    /// Why its processes cannot be written down, as they are now; empty: nothing is in the way. Changes nothing, and a
+    /// machine that runs may have others a moment later.
+    async fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError>;
+
+    /// The bytes that a dump takes at most: the RAM of all its processes.
+    async fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError>;
+
+    /// Writes the state of all its processes into the empty directory `images`, and leaves the machine *paused*, whatever
+    /// it was before. After a failure it is as it was before. Nothing is made durable: that is the caller's. Copies of the
+    /// files are to be made before [`Self::resume`]: until then they have in them what a restore will look for.
+    ///
+    /// A future dropped midway does not end the dump: whatever is asked about this sandbox next waits for its end, and
+    /// then finds it paused. After the death of this process, [`Self::mend`] is needed.
+    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError>;
+
+    /// Makes a machine from a dump, with the files as they were then, and leaves it *paused*: nothing of it has run, but
+    /// for its first process while `introduce` was called. A machine that is there already is ended first. After a
+    /// failure nothing is left, and it can be repeated with the same files, unless `introduce` was called and the first
+    /// process has changed what others have open.
+    async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError>;
+
+    /// Puts a machine right whose dump was cut short by the death of the daemon, and leaves it paused or running as
+    /// `paused` says. Harmless to one whose dump was not.
+    async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError>;
+
+    /// CPU time used by its processes since it was booted or restored, in microseconds; for telling work from idleness.
+    async fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError>;
 
     /// Changes RAM, CPU and process limits of a running machine (disk belongs to the volume).
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError>;
@@ -177,6 +208,15 @@ pub enum RuntimeError {
     Host { step: &'static str, source: io::Error },
     #[error("this driver cannot begin the machine of sandbox `{id}` ahead of time")]
     NotAhead { id: SandboxId },
+    #[error("the processes of sandbox `{id}` cannot be written to disk: {}", dump::list(.obstacles))]
+    Obstacles { id: SandboxId, obstacles: Vec<Obstacle> },
+    #[error("could not write the processes of sandbox `{id}` to disk: {reason}")]
+    Dump { id: SandboxId, reason: String },
+    #[error("could not bring back the processes of sandbox `{id}`: {reason}")]
+    Restore { id: SandboxId, reason: String },
+    /// It was made elsewhere, or by another version.
+    #[error("the kept processes of sandbox `{id}` do not fit this host: {reason}")]
+    Unfit { id: SandboxId, reason: String },
     #[error("the runtime driver was told to fail")]
     Injected,
 }

@@ -3,17 +3,28 @@
 //! A [`Sim`] keeps its machines in a map and does what the real drivers promise, no more: it passes the same
 //! conformance suite. Tests look inside with [`Sim::live`] and [`Sim::machine`], and make a machine end by itself with
 //! [`Sim::end`].
+//!
+//! A machine has some [`SimMachine::ram`], which only a machine that runs changes: [`Sim::set_ram`]. A dump writes it into
+//! a file, if there is a directory for it, and into what it says about itself; so a simulation without files keeps it too.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::{
-    Ability, Begun, BootOptions, Capabilities, FinishOptions, Incidents, Machine, Runtime, RuntimeError,
+    Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
+    Obstacle, RestoreOptions, Runtime, RuntimeError,
 };
+
+/// The one file of a simulated dump.
+const RAM_FILE: &str = "ram.json";
 
 /// A driver whose machines exist only in this process.
 #[derive(Debug, Default)]
@@ -30,6 +41,20 @@ pub struct SimMachine {
     pub hostname: String,
     pub boot_document: Vec<u8>,
     pub oom_kills: u64,
+    /// What would be lost if the machine ended, and survives a dump.
+    pub ram: BTreeMap<String, String>,
+    pub obstacles: Vec<Obstacle>,
+    pub cpu_us: u64,
+    /// How often a restored machine was told who it is.
+    pub introduced: u32,
+}
+
+/// What a simulated dump says about itself.
+#[derive(Debug, Serialize, Deserialize)]
+struct About {
+    driver: String,
+    hostname: String,
+    ram: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -78,6 +103,42 @@ impl Sim {
         }
     }
 
+    /// Something inside changes its RAM; `false` when there is nothing that runs, or it is paused.
+    pub fn set_ram(&self, id: &SandboxId, name: &str, value: &str) -> bool {
+        match self.world().machines.get_mut(id) {
+            Some(slot) if !slot.seen.paused && !*slot.ended.borrow() => {
+                slot.seen.ram.insert(name.to_owned(), value.to_owned());
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// What a machine that has not ended holds in its RAM, paused or not.
+    pub fn ram(&self, id: &SandboxId, name: &str) -> Option<String> {
+        let world = self.world();
+        let slot = world.machines.get(id).filter(|slot| !*slot.ended.borrow())?;
+        slot.seen.ram.get(name).cloned()
+    }
+
+    /// Puts these in the way of every dump of a machine; none: clears the way.
+    pub fn hinder(&self, id: &SandboxId, obstacles: Vec<Obstacle>) {
+        if let Some(slot) = self.world().machines.get_mut(id) {
+            slot.seen.obstacles = obstacles;
+        }
+    }
+
+    /// Lets a machine's processes work; `false` when there is nothing that runs, or it is paused.
+    pub fn use_cpu(&self, id: &SandboxId, us: u64) -> bool {
+        match self.world().machines.get_mut(id) {
+            Some(slot) if !slot.seen.paused && !*slot.ended.borrow() => {
+                slot.seen.cpu_us += us;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
     /// The host went down and came up again: no machine is left, and the boot id is another one.
     pub fn reboot_host(&self) {
         let mut world = self.world();
@@ -88,6 +149,25 @@ impl Sim {
     fn world(&self) -> MutexGuard<'_, World> {
         // Every change under the lock is a single step, so a panicking test leaves nothing half done.
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a new machine in the place of one that may be there; whoever waits for that one's end is told by the dropped
+    /// sender.
+    fn place(&self, id: &SandboxId, make: impl FnOnce(Machine) -> SimMachine) -> Machine {
+        let mut world = self.world();
+        let pid = world.next_pid;
+        world.next_pid += 1;
+        let machine = Machine { pid, start_ticks: u64::from(pid) * 10, boot_id: world.boot_id.clone() };
+        let slot = Slot { seen: make(machine.clone()), ended: watch::Sender::new(false) };
+        world.machines.insert(id.clone(), slot);
+        machine
+    }
+
+    fn look<T>(&self, id: &SandboxId, look: impl FnOnce(&SimMachine) -> T) -> Result<T, RuntimeError> {
+        match self.world().machines.get(id) {
+            Some(slot) if !*slot.ended.borrow() => Ok(look(&slot.seen)),
+            Some(_) | None => Err(RuntimeError::NoMachine { id: id.clone() }),
+        }
     }
 
     fn change(&self, id: &SandboxId, change: impl FnOnce(&mut SimMachine)) -> Result<(), RuntimeError> {
@@ -108,27 +188,25 @@ impl Runtime for Sim {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let hibernate =
-            Ability::No { reason: "simulated machines have no process state".to_owned(), fix: None };
-        Capabilities { available: Ability::Yes, pause: Ability::Yes, hibernate, limits: Ability::Yes }
+        let yes = Ability::Yes;
+        Capabilities { available: yes.clone(), pause: yes.clone(), hibernate: yes.clone(), limits: yes }
     }
 
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
-        let mut world = self.world();
-        let pid = world.next_pid;
-        world.next_pid += 1;
-        let machine = Machine { pid, start_ticks: u64::from(pid) * 10, boot_id: world.boot_id.clone() };
-        let seen = SimMachine {
-            machine: machine.clone(),
+        let BootOptions { limits, hostname, boot_document, root: _, attachment: _ } = options;
+        let fresh = |machine| SimMachine {
+            machine,
             paused: false,
-            limits: options.limits,
-            hostname: options.hostname,
-            boot_document: options.boot_document,
+            limits,
+            hostname,
+            boot_document,
             oom_kills: 0,
+            ram: BTreeMap::new(),
+            obstacles: Vec::new(),
+            cpu_us: 0,
+            introduced: 0,
         };
-        // A machine already there is replaced, and whoever waits for its end is told by the dropped sender.
-        world.machines.insert(id.clone(), Slot { seen, ended: watch::Sender::new(false) });
-        Ok(machine)
+        Ok(self.place(id, fresh))
     }
 
     fn begins_ahead(&self) -> bool {
@@ -180,6 +258,79 @@ impl Runtime for Sim {
         self.change(id, |seen| seen.paused = false)
     }
 
+    async fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError> {
+        self.look(id, |seen| seen.obstacles.clone())
+    }
+
+    async fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
+        self.look(id, |seen| seen.ram.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum())
+    }
+
+    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
+        let seen = self.look(id, SimMachine::clone)?;
+        if seen.machine != options.machine {
+            return Err(RuntimeError::NoMachine { id: id.clone() });
+        }
+        if seen.obstacles.iter().any(|obstacle| !obstacle.passes) {
+            return Err(RuntimeError::Obstacles { id: id.clone(), obstacles: seen.obstacles });
+        }
+        let failed = |error: io::Error| RuntimeError::Dump { id: id.clone(), reason: error.to_string() };
+        if options.images.is_dir() {
+            let ram = serde_json::to_vec(&seen.ram).map_err(|error| failed(error.into()))?;
+            fs::write(options.images.join(RAM_FILE), ram).map_err(failed)?;
+        }
+        let about = About { driver: self.name().to_owned(), hostname: seen.hostname, ram: seen.ram };
+        let about = serde_json::to_string(&about).map_err(|error| failed(error.into()))?;
+        self.change(id, |seen| seen.paused = true)?;
+        Ok(Dumped { about, paused_us: u64::from(!seen.paused) })
+    }
+
+    async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
+        let unfit = |reason: String| RuntimeError::Unfit { id: id.clone(), reason };
+        let about: About = serde_json::from_str(&options.about).map_err(|error| unfit(error.to_string()))?;
+        if about.driver != self.name() {
+            return Err(unfit(format!("made by the driver `{}`", about.driver)));
+        }
+        let failed = |error: io::Error| RuntimeError::Restore { id: id.clone(), reason: error.to_string() };
+        let ram = read_ram(&options.images, about.ram).map_err(failed)?;
+        let hostname = options.hostname.unwrap_or(about.hostname);
+        let restored = |machine| SimMachine {
+            machine,
+            paused: true,
+            limits: options.limits,
+            hostname,
+            boot_document: Vec::new(),
+            oom_kills: 0,
+            ram,
+            obstacles: Vec::new(),
+            cpu_us: 0,
+            introduced: 0,
+        };
+        let machine = self.place(id, restored);
+        if let Some(introduce) = options.introduce {
+            let introduced = introduce().await;
+            match introduced {
+                Ok(()) => self.change(id, |seen| seen.introduced += 1)?,
+                Err(error) => {
+                    self.destroy(id).await?;
+                    return Err(failed(error));
+                }
+            }
+        }
+        Ok(machine)
+    }
+
+    async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
+        if self.look(id, |seen| seen.machine != *machine)? {
+            return Err(RuntimeError::NoMachine { id: id.clone() });
+        }
+        self.change(id, |seen| seen.paused = paused)
+    }
+
+    async fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
+        self.look(id, |seen| seen.cpu_us)
+    }
+
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
         self.change(id, |seen| seen.limits = *limits)
     }
@@ -199,6 +350,14 @@ impl Runtime for Sim {
     async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError> {
         Ok(self.world().machines.keys().cloned().collect())
     }
+}
+
+/// From the file, where there are files.
+fn read_ram(images: &Path, told: BTreeMap<String, String>) -> io::Result<BTreeMap<String, String>> {
+    if !images.is_dir() {
+        return Ok(told);
+    }
+    Ok(serde_json::from_slice(&fs::read(images.join(RAM_FILE))?)?)
 }
 
 #[cfg(test)]
@@ -232,6 +391,14 @@ mod tests {
         async fn end_by_itself(&self, id: &SandboxId, _machine: &Machine) {
             self.0.end(id);
         }
+
+        async fn images(&self) -> PathBuf {
+            PathBuf::from("/nowhere")
+        }
+
+        async fn attachment_later(&self) -> Attachment {
+            Attachment::None
+        }
     }
 
     #[tokio::test]
@@ -250,5 +417,62 @@ mod tests {
         simulated.0.ended(&before).await.unwrap();
         let options = simulated.options(conformance::LIMITS).await;
         assert_ne!(simulated.0.boot(&id, options).await.unwrap().boot_id, before.boot_id);
+    }
+
+    /// A dump of what a machine holds in its RAM, and the machine made from it under another id.
+    async fn dump_and_restore(images: PathBuf) -> (Sim, SandboxId, SandboxId) {
+        let simulated = Simulated::default();
+        let (id, child) = (SandboxId::generate(), SandboxId::generate());
+        let boot = simulated.options(conformance::LIMITS).await;
+        let machine = simulated.0.boot(&id, boot).await.unwrap();
+        assert!(simulated.0.set_ram(&id, "count", "41"));
+        let root = PathBuf::from("/nowhere");
+        let dump = DumpOptions { machine, root: root.clone(), images: images.clone() };
+        let dumped = simulated.0.dump(&id, dump).await.unwrap();
+        assert!(!simulated.0.set_ram(&id, "count", "42"), "it is paused");
+        assert!(!simulated.0.use_cpu(&id, 1));
+        simulated.0.resume(&id).await.unwrap();
+        assert!(simulated.0.set_ram(&id, "count", "42"));
+        let options = RestoreOptions {
+            root,
+            images,
+            about: dumped.about,
+            attachment: Attachment::None,
+            limits: conformance::LIMITS,
+            hostname: Some("child".to_owned()),
+            introduce: Some(Box::new(|| Box::pin(async { Ok(()) }))),
+        };
+        simulated.0.restore(&child, options).await.unwrap();
+        (simulated.0, id, child)
+    }
+
+    #[tokio::test]
+    async fn ram_survives_a_dump_with_files_and_without() {
+        let directory = tempfile::tempdir().unwrap();
+        for images in [directory.path().to_owned(), PathBuf::from("/nowhere")] {
+            let (sim, id, child) = dump_and_restore(images).await;
+            assert_eq!(sim.ram(&child, "count").as_deref(), Some("41"));
+            assert_eq!(sim.ram(&id, "count").as_deref(), Some("42"));
+            let seen = sim.machine(&child).unwrap();
+            assert_eq!((seen.hostname.as_str(), seen.introduced, seen.paused), ("child", 1, true));
+        }
+        assert!(directory.path().join(RAM_FILE).exists());
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_is_hindered_is_not_dumped_and_runs_on() {
+        let simulated = Simulated::default();
+        let id = SandboxId::generate();
+        let boot = simulated.options(conformance::LIMITS).await;
+        let machine = simulated.0.boot(&id, boot).await.unwrap();
+        let (process, reason) = ("gdb".to_owned(), "is being traced".to_owned());
+        simulated.0.hinder(&id, vec![Obstacle { pid: 7, process, reason, passes: false }]);
+        let (root, images) = (PathBuf::new(), PathBuf::new());
+        let error = simulated.0.dump(&id, DumpOptions { machine, root, images }).await.unwrap_err();
+        assert!(
+            matches!(&error, RuntimeError::Obstacles { obstacles, .. } if obstacles.len() == 1),
+            "{error}"
+        );
+        assert!(simulated.0.set_ram(&id, "still", "running"));
     }
 }

@@ -6,6 +6,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
@@ -13,7 +14,7 @@ use burrow_network::Attachment;
 use burrow_runtime::conformance::{self, Fixture};
 use burrow_runtime::{Ability, BootOptions, Incidents, Machine, Runtime, RuntimeError};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Host, LIMITS, options, poll};
+use support::{Host, LIMITS, later, options, poll};
 
 struct Real {
     host: Host,
@@ -32,6 +33,14 @@ impl Fixture for Real {
     async fn end_by_itself(&self, _id: &SandboxId, machine: &Machine) {
         kill(machine.pid);
     }
+
+    async fn images(&self) -> PathBuf {
+        self.host.images()
+    }
+
+    async fn attachment_later(&self) -> Attachment {
+        later()
+    }
 }
 
 fn kill(pid: u32) {
@@ -41,7 +50,7 @@ fn kill(pid: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_container_driver_conforms() {
-    let real = Real { host: Host::new() };
+    let real = Real { host: Host::keeping() };
     assert_eq!(real.host.runtime.capabilities().available, Ability::Yes);
     conformance::all(&real).await;
     assert_eq!(real.host.runtime.inventory().await.unwrap(), []);

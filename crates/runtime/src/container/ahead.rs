@@ -1,4 +1,4 @@
-//! What only machines begun ahead need: files warmed for what comes first, and a name given late.
+//! What machines need that were begun ahead, or restored: files warmed for what comes first, and a name given late.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -99,8 +99,18 @@ pub(super) fn rename(
         return Err(ended_early(id));
     }
     set_hostname(names.as_fd(), hostname).map_err(step("name the machine", id))?;
-    let root = Root::open(root).map_err(|error| step(error.step, id)(error.source))?;
-    root.name(hostname).map_err(|error| step(error.step, id)(error.source))
+    name_files(root, hostname).map_err(step("name the machine in its files", id))
+}
+
+/// Gives a machine that stands still another name.
+pub(super) fn rename_still(pid: u32, root: &Path, hostname: &str) -> io::Result<()> {
+    set_hostname(File::open(format!("/proc/{pid}/ns/uts"))?.as_fd(), hostname)?;
+    name_files(root, hostname)
+}
+
+fn name_files(root: &Path, hostname: &str) -> io::Result<()> {
+    let root = Root::open(root).map_err(|error| error.source)?;
+    root.name(hostname).map_err(|error| error.source)
 }
 
 /// On a thread of its own, which ends there: no other thread may find itself under another name.

@@ -14,6 +14,8 @@ use burrow_network::Attachment;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::cgroup::Group;
+use super::criu;
+use super::hibernate::NAMES_AWAY;
 use super::launcher::{LaunchError, Launched, Plan};
 use super::process::Process;
 use super::report::Report;
@@ -55,7 +57,7 @@ impl Start {
             Attachment::Namespaces { user, net } => {
                 Ok((Self { id: id.clone(), root, user, net, hostname, limits }, boot_document))
             }
-            Attachment::None => {
+            Attachment::Later(_) | Attachment::None => {
                 let message = "a container needs a user and a network namespace".to_owned();
                 Err(RuntimeError::Boot { id: id.clone(), step: "plug in the network".to_owned(), message })
             }
@@ -90,7 +92,7 @@ impl Shared {
 
     /// Empty cgroups. What is there already is of a boot that nobody heard the end of, and must not run while its
     /// files are prepared.
-    fn make_group(&self, id: &SandboxId, group: &Group<'_>) -> Result<(), RuntimeError> {
+    pub(super) fn make_group(&self, id: &SandboxId, group: &Group<'_>) -> Result<(), RuntimeError> {
         match group.create() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.destroy(id)?;
@@ -103,6 +105,10 @@ impl Shared {
     fn prepare(&self, start: &Start) -> Result<Root, RuntimeError> {
         let at = |error: RootError| step(error.step, &start.id)(error.source);
         let root = Root::open(&start.root).map_err(at)?;
+        // Of files whose processes were kept, and are given up now. Whoever made this impossible inside gets to keep them.
+        if let Err(error) = criu::take_away(&start.root) {
+            tracing::info!(id = %start.id, %error, "could not {NAMES_AWAY}");
+        }
         root.prepare(&self.guest_binary, u64::from(start.limits.ram_mib) * MIB).map_err(at)?;
         root.name(&start.hostname).map_err(at)?;
         Ok(root)

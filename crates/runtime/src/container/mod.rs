@@ -1,7 +1,9 @@
 //! The container driver: namespaces, cgroups, seccomp.
 //!
 //! ```text
-//!   boot:  root/ makes the files fit ─► cgroup/ makes the bounds ─► launcher/ starts PID 1 ─► its report is awaited
+//!   boot:     root/ makes the files fit ─► cgroup/ makes the bounds ─► launcher/ starts PID 1 ─► its report is awaited
+//!   dump:     criu/ looks for obstacles ─► freezes ─► writes all processes down; they stay frozen
+//!   restore:  cgroup/ makes the bounds ─► criu/ makes the processes in them, frozen
 //! ```
 //!
 //! Isolation: a user namespace (root inside is nobody outside) with pid, mount, ipc, uts, cgroup and network
@@ -12,21 +14,27 @@
 //! machine is found by its [`Machine`]. A machine is a child of the launcher, later of the host's init, and never
 //! notices that the daemon ended.
 //!
-//! Invariant: all that `boot` makes on the host is in the sandbox's cgroups, so that `destroy` needs nothing but the
-//! id. (Files inside the root are the volume's.)
+//! Invariant: all that is made on the host for a sandbox is in cgroups and a work directory that bear its id, so that
+//! `destroy` needs nothing else. (Files inside the root are the volume's.)
 
+mod about;
 mod ahead;
 mod boot;
 pub mod bounds;
 mod cgroup;
+mod criu;
+mod hibernate;
 mod launcher;
 mod probe;
 mod process;
 mod report;
+mod restore;
 mod root;
 pub mod seccomp;
 mod turns;
+mod workshop;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,14 +44,18 @@ use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 
 use crate::{
-    Ability, Begun, BootOptions, Capabilities, FinishOptions, Incidents, Machine, Runtime, RuntimeError,
+    Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
+    Obstacle, RestoreOptions, Runtime, RuntimeError,
 };
 use boot::{Start, Started, await_report, ended_early};
 use cgroup::{Group, Groups};
+use criu::Criu;
+use hibernate::Tool;
 use launcher::{LaunchError, Launcher};
 use process::Process;
 use root::Root;
 use turns::Turns;
+use workshop::Workshop;
 
 pub use launcher::launcher_main;
 
@@ -76,6 +88,9 @@ struct Shared {
     guest_binary: PathBuf,
     /// `None` where the host has no usable cgroups; `capabilities` says why.
     groups: Option<Groups>,
+    /// `None` where processes cannot be kept; `capabilities` says why.
+    tool: Option<Tool>,
+    workshop: Workshop,
 }
 
 // === impl ContainerRuntime ===
@@ -91,7 +106,12 @@ impl ContainerRuntime {
             Err(LaunchError::Gone(source)) => return Err(RuntimeError::Launcher { source }),
         };
         let found = probe::Found::look(namespaces, &options.cgroup_parent, options.criu.as_deref());
-        let shared = Shared { launcher, guest_binary: options.guest_binary, groups: found.groups };
+        let tool = options.criu.zip(found.criu);
+        let tool = tool.map(|(program, version)| Tool { criu: Criu { program }, version });
+        let workshop = Workshop::open(&options.run_dir)
+            .map_err(|source| RuntimeError::Host { step: "make CRIU's directory", source })?;
+        let guest_binary = options.guest_binary;
+        let shared = Shared { launcher, guest_binary, groups: found.groups, tool, workshop };
         Ok(Arc::new(Self {
             shared: Arc::new(shared),
             capabilities: found.capabilities,
@@ -247,7 +267,33 @@ impl Runtime for ContainerRuntime {
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<(), RuntimeError> {
-        self.work(id, |shared, id| shared.live(id)?.thaw().map_err(step("resume the machine", id))).await
+        self.work(id, |shared, id| shared.resume(id)).await
+    }
+
+    async fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError> {
+        self.work(id, |shared, id| shared.obstacles(id)).await
+    }
+
+    async fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
+        self.work(id, |shared, id| shared.dump_bytes(id)).await
+    }
+
+    async fn dump(&self, id: &SandboxId, options: DumpOptions) -> Result<Dumped, RuntimeError> {
+        self.work(id, move |shared, id| shared.dump(id, &options)).await
+    }
+
+    async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError> {
+        let handle = tokio::runtime::Handle::current();
+        self.work(id, move |shared, id| shared.restore(id, options, &handle)).await
+    }
+
+    async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
+        let machine = machine.clone();
+        self.work(id, move |shared, id| shared.mend(id, &machine, paused)).await
+    }
+
+    async fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
+        self.work(id, |shared, id| shared.cpu_us(id)).await
     }
 
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
@@ -275,8 +321,7 @@ impl Runtime for ContainerRuntime {
     }
 
     async fn inventory(&self) -> Result<Vec<SandboxId>, RuntimeError> {
-        let found =
-            self.off_thread(|shared| shared.groups.as_ref().map_or(Ok(Vec::new()), Groups::inventory)).await;
+        let found = self.off_thread(Shared::inventory).await;
         found.map_err(|source| RuntimeError::Host { step: "list the machines", source })
     }
 }
@@ -310,7 +355,21 @@ impl Shared {
         if group.exists() {
             group.kill().map_err(step("end the machine", id))?;
         }
+        // After the machine: a CRIU that dumps it holds it still, and nothing of it may run when that ends.
+        if let Some(aside) = group.aside() {
+            aside.remove().map_err(step("end CRIU", id))?;
+        }
+        self.workshop.remove(id).map_err(step("remove CRIU's directory", id))?;
         group.remove().map_err(step("remove the cgroups", id))
+    }
+
+    fn inventory(&self) -> io::Result<Vec<SandboxId>> {
+        let mut found = BTreeSet::new();
+        if let Some(groups) = &self.groups {
+            found.extend(groups.inventory()?);
+        }
+        found.extend(self.workshop.inventory()?);
+        Ok(found.into_iter().collect())
     }
 }
 

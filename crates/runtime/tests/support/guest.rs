@@ -54,18 +54,42 @@ fn main() {
     // By number: the socket cannot be opened by its name in /proc.
     unsafe { syscall(SYS_WRITE, 100i64, report.as_ptr(), report.len()) };
     unsafe { syscall(SYS_CLOSE, 100i64) };
-    count();
+    count("/count");
+}
+
+/// A process that sleeps, without the boot socket: that leads out of the machine, and whoever keeps it cannot be dumped.
+fn sleeper() -> i32 {
+    let child = unsafe { fork() };
+    if child == 0 {
+        let null = fs::File::open("/dev/null").unwrap();
+        unsafe { dup2(null.as_raw_fd(), 0) };
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+    child
+}
+
+/// A child that does one thing for ever.
+fn lone_child(work: impl FnOnce()) -> String {
+    let child = unsafe { fork() };
+    if child == 0 {
+        let null = fs::File::open("/dev/null").unwrap();
+        unsafe { dup2(null.as_raw_fd(), 0) };
+        work();
+    }
+    child.to_string()
 }
 
 /// What a dump and a restore must not disturb: a number in RAM, and its trace on disk.
-fn count() -> ! {
+fn count(path: &str) -> ! {
     let mut number: u64 = 0;
     let start = std::hint::black_box(0xb0_44_0e_77u64);
     loop {
         number += 1;
-        let temporary = "/count.new";
-        fs::write(temporary, format!("{number} {start:x}")).unwrap();
-        fs::rename(temporary, "/count").unwrap();
+        let temporary = format!("{path}.new");
+        fs::write(&temporary, format!("{number} {start:x}")).unwrap();
+        fs::rename(&temporary, path).unwrap();
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -119,6 +143,38 @@ fn answer(words: &[&str]) -> String {
         ["forks", most] => forks(most.parse().unwrap()),
         ["int80"] => int80(),
         ["hold", port] => hold(port.parse().unwrap()),
+        ["close"] => format!("{}", unsafe { prctl(4, 0i64, 0i64, 0i64, 0i64) }),
+        ["keep", mib] => {
+            // Of no pattern that could be left out, and never given back.
+            let bytes: Vec<u8> =
+                (0..mib.parse::<usize>().unwrap() << 20).map(|at| (at % 251) as u8).collect();
+            std::mem::forget(std::hint::black_box(bytes));
+            "ok".to_owned()
+        }
+        ["second"] => lone_child(|| count("/second")),
+        ["traced"] => {
+            let child = sleeper();
+            // PTRACE_SEIZE
+            result_of(unsafe { syscall(SYS_PTRACE, 0x4206i64, i64::from(child), 0i64, 0i64) })
+        }
+        ["deleted", mib] => {
+            let file = fs::File::create("/large").unwrap();
+            let bytes = mib.parse::<i64>().unwrap() << 20;
+            let done = unsafe { syscall(SYS_FALLOCATE, file.as_raw_fd() as i64, 0i64, 0i64, bytes) };
+            fs::remove_file("/large").unwrap();
+            std::mem::forget(file);
+            result_of(done)
+        }
+        ["spawn", program, rest @ ..] => {
+            let log = fs::OpenOptions::new().append(true).create(true).open("/log").unwrap();
+            let spawned = std::process::Command::new(program)
+                .args(rest)
+                .stdin(std::process::Stdio::null())
+                .stdout(log.try_clone().unwrap())
+                .stderr(log)
+                .spawn();
+            spawned.map_or_else(show, |child| child.id().to_string())
+        }
         other => format!("no such command: {other:?}"),
     }
 }
@@ -216,6 +272,12 @@ fn hold(port: u16) -> String {
         fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open("/deleted").unwrap();
     deleted.write_all(b"still here").unwrap();
     fs::remove_file("/deleted").unwrap();
+    // Deleted too, but for another name that nobody here knows it by.
+    let mut linked =
+        fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open("/linked").unwrap();
+    linked.write_all(b"elsewhere").unwrap();
+    fs::hard_link("/linked", "/run/other").unwrap();
+    fs::remove_file("/linked").unwrap();
     fs::write("/dev/shm/shared", "in shared memory").unwrap();
     let _ = fs::remove_file("/run/held.sock");
     let unix = UnixListener::bind("/run/held.sock").unwrap();
@@ -228,15 +290,12 @@ fn hold(port: u16) -> String {
         return show(std::io::Error::last_os_error());
     }
     let mut peer = unsafe { fs::File::from_raw_fd(peer as i32) };
-    let child = unsafe { fork() };
-    if child == 0 {
-        // The boot socket leads out of the machine: whoever keeps it cannot be dumped.
-        let null = fs::File::open("/dev/null").unwrap();
-        unsafe { dup2(null.as_raw_fd(), 0) };
-        loop {
-            std::thread::sleep(Duration::from_secs(1));
-        }
-    }
+    let child = sleeper();
+    let timer = unsafe { syscall(SYS_TIMERFD_CREATE, 1i64, 0i64) };
+    // A period of a millisecond, from now on.
+    let setting = [0i64, 1_000_000, 0, 1];
+    unsafe { syscall(SYS_TIMERFD_SETTIME, timer, 0i64, setting.as_ptr(), 0i64) };
+    let mut timer = unsafe { fs::File::from_raw_fd(timer as i32) };
     let secret = std::hint::black_box(vec![0x5au8; 4 << 20]);
     let listener = TcpListener::bind(("0.0.0.0", port)).unwrap();
     std::thread::spawn(move || {
@@ -245,6 +304,8 @@ fn hold(port: u16) -> String {
             let mut text = String::new();
             deleted.rewind().unwrap();
             deleted.read_to_string(&mut text).unwrap();
+            linked.rewind().unwrap();
+            linked.read_to_string(&mut text).unwrap();
             let mut held = vec![text];
             held.push(fs::read_to_string("/dev/shm/shared").unwrap());
             peer.write_all(b"line").unwrap();
@@ -255,6 +316,10 @@ fn hold(port: u16) -> String {
             drop((client, unix.accept().unwrap()));
             held.push("socket".to_owned());
             held.push(format!("child {}", unsafe { kill(child, 0) }));
+            for _ in 0..2 {
+                timer.read_exact(&mut [0; 8]).unwrap();
+            }
+            held.push("timer".to_owned());
             held.push(format!("ram {}", secret.iter().all(|byte| *byte == 0x5a)));
             let _ = connection.unwrap().write_all(held.join(", ").as_bytes());
         }
@@ -298,6 +363,12 @@ const SYS_PTRACE: i64 = 101;
 const SYS_MKNODAT: i64 = 259;
 #[cfg(target_arch = "x86_64")]
 const SYS_IOCTL: i64 = 16;
+#[cfg(target_arch = "x86_64")]
+const SYS_FALLOCATE: i64 = 285;
+#[cfg(target_arch = "x86_64")]
+const SYS_TIMERFD_CREATE: i64 = 283;
+#[cfg(target_arch = "x86_64")]
+const SYS_TIMERFD_SETTIME: i64 = 286;
 #[cfg(target_arch = "aarch64")]
 const SYS_WRITE: i64 = 64;
 #[cfg(target_arch = "aarch64")]
@@ -308,6 +379,12 @@ const SYS_PTRACE: i64 = 117;
 const SYS_MKNODAT: i64 = 33;
 #[cfg(target_arch = "aarch64")]
 const SYS_IOCTL: i64 = 29;
+#[cfg(target_arch = "aarch64")]
+const SYS_FALLOCATE: i64 = 47;
+#[cfg(target_arch = "aarch64")]
+const SYS_TIMERFD_CREATE: i64 = 85;
+#[cfg(target_arch = "aarch64")]
+const SYS_TIMERFD_SETTIME: i64 = 86;
 
 /// `getpid` by the 32-bit door.
 #[cfg(target_arch = "x86_64")]

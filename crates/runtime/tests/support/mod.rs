@@ -4,16 +4,16 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
-use std::os::fd::OwnedFd;
+use std::io::{self, BufRead as _, BufReader};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use burrow_model::{Limits, SandboxId};
-use burrow_network::Attachment;
 use burrow_network::linux::{UID_BASE, UID_COUNT};
+use burrow_network::{Attachment, Plug};
 use burrow_runtime::container::{ContainerRuntime, Options};
 use burrow_runtime::{BootOptions, Machine, Runtime as _, RuntimeError};
 
@@ -37,8 +37,14 @@ impl Host {
         Self::with(guest(), None)
     }
 
+    /// One that can write processes down.
+    pub(crate) fn keeping() -> Self {
+        Self::with(guest(), Some(criu()))
+    }
+
     pub(crate) fn with(guest: &Path, criu: Option<PathBuf>) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        // Not in `/tmp`, which CRIU has one of its own of.
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let parent = format!("burrow-test-{}", &SandboxId::generate().as_str()[3..13]);
         let runtime = open(&parent, directory.path(), guest, criu);
         Self { runtime, directory, parent }
@@ -47,6 +53,19 @@ impl Host {
     /// Another driver for the same sandboxes, as a daemon that starts again has.
     pub(crate) fn reopen(&self) -> Arc<ContainerRuntime> {
         open(&self.parent, self.directory.path(), guest(), None)
+    }
+
+    /// An empty directory for a dump.
+    pub(crate) fn images(&self) -> PathBuf {
+        let images = self.directory.path().join(format!("images-{}", SandboxId::generate()));
+        fs::create_dir(&images).unwrap();
+        images
+    }
+
+    /// Whether all processes of a sandbox stand still.
+    pub(crate) fn is_frozen(&self, id: &SandboxId) -> bool {
+        let events = fs::read_to_string(unified().join(self.group(id)).join("cgroup.events")).unwrap();
+        events.lines().any(|line| line == "frozen 1")
     }
 
     /// The name of a sandbox's cgroup, beneath the mount point of any tree.
@@ -109,13 +128,23 @@ impl Plot {
 
     /// What the stand-in counts, and the mark it keeps in its RAM.
     pub(crate) fn count(&self) -> Option<(u64, String)> {
-        let text = fs::read_to_string(self.root.join("count")).ok()?;
+        self.count_in("count")
+    }
+
+    /// What another process of it counts.
+    pub(crate) fn count_in(&self, file: &str) -> Option<(u64, String)> {
+        let text = fs::read_to_string(self.root.join(file)).ok()?;
         let (number, mark) = text.split_once(' ')?;
         Some((number.parse().ok()?, mark.to_owned()))
     }
 }
 
-fn open(parent: &str, directory: &Path, guest: &Path, criu: Option<PathBuf>) -> Arc<ContainerRuntime> {
+pub(crate) fn open(
+    parent: &str,
+    directory: &Path,
+    guest: &Path,
+    criu: Option<PathBuf>,
+) -> Arc<ContainerRuntime> {
     ContainerRuntime::open(Options {
         launcher: vec![env!("CARGO_BIN_EXE_burrow-launcher").into()],
         guest_binary: guest.to_owned(),
@@ -157,6 +186,45 @@ pub(crate) fn attachment() -> Attachment {
     Attachment::Namespaces { user, net }
 }
 
+/// Where the set-up script puts it.
+const CRIU: &str = "/usr/local/lib/burrow/criu/sbin/criu";
+
+pub(crate) fn criu() -> PathBuf {
+    let path = std::env::var_os("BURROW_CRIU").map_or_else(|| PathBuf::from(CRIU), PathBuf::from);
+    assert!(
+        path.exists(),
+        "CRIU is not at `{}`: run `scripts/get-criu.sh`, or set BURROW_CRIU to one of version 4.2 or newer",
+        path.display()
+    );
+    path
+}
+
+/// Gives a restored machine a network by a script.
+#[derive(Debug)]
+pub(crate) struct Script(pub(crate) &'static str);
+
+impl Plug for Script {
+    fn plug(&self, net: BorrowedFd<'_>) -> io::Result<()> {
+        in_network(&format!("/proc/{}/fd/{}", std::process::id(), net.as_raw_fd()), self.0);
+        Ok(())
+    }
+}
+
+/// With its loopback interface, and no other.
+pub(crate) fn later() -> Attachment {
+    Attachment::Later(Arc::new(Script("ip link set lo up")))
+}
+
+pub(crate) fn in_network(namespace: &str, script: &str) -> String {
+    let output = Command::new("nsenter")
+        .arg(format!("--net={namespace}"))
+        .args(["sh", "-ec", script])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Mount points of all cgroup trees of this host.
 pub(crate) fn trees() -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
@@ -184,6 +252,13 @@ pub(crate) fn poll(what: &str, mut done: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(1));
     }
     panic!("waited in vain for {what}");
+}
+
+/// Waits until the stand-in has counted on from what it has counted now.
+#[track_caller]
+pub(crate) fn await_counting(plot: &Plot) {
+    let before = plot.count().map_or(0, |(number, _)| number);
+    poll("the machine to count on", || plot.count().is_some_and(|(number, _)| number > before + 2));
 }
 
 /// The stand-in agent, compiled at first use.

@@ -5,6 +5,7 @@
 //!
 //! Everything here blocks, for microseconds mostly and five seconds at worst: call it off the async threads.
 
+mod aside;
 mod layout;
 mod limits;
 mod wait;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use burrow_model::{Limits, SandboxId};
 use rustix::process::{Pid, Signal};
 
+pub(crate) use aside::Aside;
 pub(crate) use layout::{Controller, Layout};
 use limits::Need;
 
@@ -66,9 +68,9 @@ impl Groups {
         let mut found = BTreeSet::new();
         for tree in self.layout.trees() {
             for entry in fs::read_dir(tree.join(&self.parent))? {
-                if let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) {
-                    found.insert(id);
-                }
+                let name = entry?.file_name();
+                let name = name.to_str().map(|name| name.strip_suffix(aside::SUFFIX).unwrap_or(name));
+                found.extend(name.and_then(|name| name.parse().ok()));
             }
         }
         Ok(found.into_iter().collect())
@@ -108,7 +110,11 @@ impl Group<'_> {
 
     /// The v2 directory, for `CLONE_INTO_CGROUP`.
     pub(crate) fn unified(&self) -> io::Result<Option<File>> {
-        self.layout.unified.as_ref().map(|tree| File::open(tree.join(&self.name))).transpose()
+        self.unified_path().map(File::open).transpose()
+    }
+
+    pub(crate) fn unified_path(&self) -> Option<PathBuf> {
+        self.layout.unified.as_ref().map(|tree| tree.join(&self.name))
     }
 
     /// The v1 `tasks` files. A process that writes `0` to one joins it, in 0.1 ms; writing to `cgroup.procs` would
@@ -131,6 +137,32 @@ impl Group<'_> {
 
     pub(crate) fn thaw(&self) -> io::Result<()> {
         self.set_frozen(false)
+    }
+
+    /// Whether it was told to stand still, and does.
+    pub(crate) fn is_frozen(&self) -> io::Result<bool> {
+        let Some(main) = self.main() else { return Ok(false) };
+        if self.layout.unified.is_some() {
+            return event(&main, "frozen");
+        }
+        Ok(fs::read_to_string(main.join("freezer.state"))?.trim() == "FROZEN")
+    }
+
+    /// CPU time of all its processes, past ones included. `Unsupported` where the host counts it nowhere.
+    pub(crate) fn cpu_us(&self) -> io::Result<u64> {
+        if let Some(unified) = self.unified_path() {
+            let text = fs::read_to_string(unified.join("cpu.stat"))?;
+            let used = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse().ok());
+            return used.ok_or_else(|| io::ErrorKind::InvalidData.into());
+        }
+        // Hosts mount the two v1 controllers together as a rule.
+        let tree = self.layout.legacy.get(&Controller::Cpu).ok_or(io::ErrorKind::Unsupported)?;
+        let file = tree.join(&self.name).join("cpuacct.usage");
+        match fs::read_to_string(file) {
+            Ok(text) => text.trim().parse().map(|ns: u64| ns / 1000).map_err(io::Error::other),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::ErrorKind::Unsupported.into()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether any process lives in it.
@@ -157,12 +189,7 @@ impl Group<'_> {
     pub(crate) fn remove(&self) -> io::Result<()> {
         // The main directory goes last: while it exists, the inventory still reports what is left of the others.
         for directory in self.directories().iter().rev() {
-            wait::until(|| match fs::remove_dir(directory) {
-                Ok(()) => Ok(true),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
-                Err(error) => Err(error),
-            })?;
+            remove_dir(directory)?;
         }
         Ok(())
     }
@@ -264,6 +291,16 @@ fn create_dir(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Removes a directory that is empty, or about to be; the kernel may need a moment to see it.
+fn remove_dir(directory: &Path) -> io::Result<()> {
+    wait::until(|| match fs::remove_dir(directory) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+        Err(error) => Err(error),
+    })
 }
 
 /// Writes to a file that the kernel made; never makes one.

@@ -155,3 +155,22 @@ fn a_v2_parent_hands_down_the_controllers_it_lacks() {
     // A plain file keeps what was written over its beginning; the kernel's would list the controller.
     assert!(fs::read_to_string(&file).unwrap().starts_with("+memory"));
 }
+
+#[test]
+fn work_beside_a_sandbox_is_found_by_its_id_and_ended() {
+    let scratch = Scratch::new(real());
+    let id = SandboxId::generate();
+    let group = scratch.0.group(&id);
+    let Some(aside) = group.aside() else { return };
+    aside.remove().unwrap();
+    aside.await_end().unwrap();
+    let mut worker = Command::new("sleep").arg("1000").spawn().unwrap();
+    for _ in 0..2 {
+        aside.create().unwrap();
+    }
+    write_file(&aside.path().join("cgroup.procs"), &worker.id().to_string()).unwrap();
+    assert_eq!(scratch.0.inventory().unwrap(), std::slice::from_ref(&id));
+    aside.remove().unwrap();
+    worker.wait().unwrap();
+    assert_eq!(scratch.0.inventory().unwrap(), []);
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   another architecture's ABI (int 0x80, x32, 32-bit ARM) ──► EPERM
-//!   a number beyond the table, or clone3 ────────────────────► ENOSYS
+//!   a number beyond the table, clone3, keys, Landlock ───────► ENOSYS
 //!   clone, unshare, ioctl, personality, socket ──────────────► by their arguments
 //!   in the table ────────────────────────────────────────────► allowed
 //!   anything else ───────────────────────────────────────────► EPERM
@@ -17,7 +17,7 @@
 
 use std::io;
 
-use super::table::{ALLOWED, CLONE3, JUDGED, NEWEST_KNOWN};
+use super::table::{ALLOWED, CLONE3, JUDGED, NEWEST_KNOWN, UNKNOWN};
 
 /// One BPF instruction, in the kernel's layout.
 pub type Instruction = libc::sock_filter;
@@ -117,6 +117,7 @@ fn spans() -> Vec<Span> {
         let answer = match JUDGED.iter().find(is) {
             Some(call) => Answer::Judged(call.name),
             None if number == CLONE3 || number > NEWEST_KNOWN => Answer::Always(ENOSYS),
+            None if UNKNOWN.iter().any(|call| is(&call)) => Answer::Always(ENOSYS),
             None if ALLOWED.iter().any(|call| is(&call)) => Answer::Always(ALLOW),
             None => Answer::Always(EPERM),
         };

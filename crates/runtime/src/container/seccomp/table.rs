@@ -28,6 +28,19 @@ pub const NEWEST_KNOWN: u32 = 469;
 /// `clone`.
 pub const CLONE3: u32 = 435;
 
+/// Answered `ENOSYS` as well, since what they do does not survive being written to disk and brought back, and nobody would
+/// notice: memory protection keys are gone then, and a program that relies on them (V8, in a browser) dies at its next
+/// change of them; Landlock's restrictions are gone too, and a program that confined itself is confined no more. A program
+/// that is told that there are none does without, or says so.
+pub const UNKNOWN: &[Call] = &[
+    call("pkey_alloc", Some(330), Some(289)),
+    call("pkey_free", Some(331), Some(290)),
+    call("pkey_mprotect", Some(329), Some(288)),
+    call("landlock_create_ruleset", Some(444), Some(444)),
+    call("landlock_add_rule", Some(445), Some(445)),
+    call("landlock_restrict_self", Some(446), Some(446)),
+];
+
 /// `uretprobe` and `uprobe` of x86_64, which the kernel (since 6.14) lets past every filter. They are ways back from the
 /// kernel's own trampolines, and whoever calls them from elsewhere is killed.
 pub const UNFILTERED: &[u32] = if cfg!(target_arch = "x86_64") { &[335, 336] } else { &[] };
@@ -166,9 +179,6 @@ pub const ALLOWED: &[Call] = &[
     call("mseal", Some(462), Some(462)),
     call("memfd_create", Some(319), Some(279)),
     call("membarrier", Some(324), Some(283)),
-    call("pkey_alloc", Some(330), Some(289)),
-    call("pkey_free", Some(331), Some(290)),
-    call("pkey_mprotect", Some(329), Some(288)),
     call("remap_file_pages", Some(216), Some(234)),
     call("map_shadow_stack", Some(453), Some(453)),
     // Processes. `clone` and `unshare` are judged by their flags, see `judged`.
@@ -348,9 +358,6 @@ pub const ALLOWED: &[Call] = &[
     call("io_pgetevents", Some(333), Some(292)),
     // Confining oneself further, randomness, the processor.
     call("seccomp", Some(317), Some(277)),
-    call("landlock_create_ruleset", Some(444), Some(444)),
-    call("landlock_add_rule", Some(445), Some(445)),
-    call("landlock_restrict_self", Some(446), Some(446)),
     call("lsm_get_self_attr", Some(459), Some(459)),
     call("lsm_list_modules", Some(461), Some(461)),
     call("getrandom", Some(318), Some(278)),

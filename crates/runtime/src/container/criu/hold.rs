@@ -1,0 +1,162 @@
+//! Restored processes that stand still at their first instruction, while what CRIU left undone is done.
+//!
+//! ```text
+//! frozen (by the cgroup) ──► every thread seized ──► thawed ──► calls made as some of them ──► let go, all at once
+//! ```
+//!
+//! A frozen process cannot be made to call anything, and a thawed one runs: hence both, one after the other. At no moment
+//! does any of them run code of its own.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+
+use super::group::Group;
+use super::locks::Lock;
+use super::trace::{CallSite, IfWeDie, Tracee};
+
+/// New threads cannot appear in a frozen group; the bound is for what the machine's own limit allows.
+const THREADS_MAX: usize = 1 << 16;
+
+/// The number of a machine's first process, in it.
+const FIRST: u32 = 1;
+
+/// All threads of a machine, standing still. Dropping it lets them go on.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// One thread each, by the number its machine knows the process by.
+    processes: HashMap<u32, Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    threads: Vec<Tracee>,
+}
+
+impl Held {
+    /// Takes hold of all in `group`, which is freezing or frozen, and thaws it.
+    pub(super) fn take(group: &Group, if_we_die: IfWeDie) -> io::Result<Self> {
+        group.await_frozen()?;
+        let mut begun = Vec::new();
+        for pid in group.processes()? {
+            let Some(inner_pid) = inner_pid(pid)? else { continue };
+            let mut threads = Vec::new();
+            for tid in threads_of(pid)? {
+                // One that waits for the child it lent its memory to cannot stop, nor run before that child does.
+                if state_of(pid, tid)? != Some(UNINTERRUPTIBLE) {
+                    threads.extend(Tracee::begin(tid, if_we_die)?);
+                }
+            }
+            begun.push((inner_pid, pid, threads));
+        }
+        if begun.iter().map(|(_, _, threads)| threads.len()).sum::<usize>() > THREADS_MAX {
+            return Err(io::Error::other("the machine has too many threads"));
+        }
+        let mut processes = HashMap::new();
+        for (inner_pid, pid, threads) in begun {
+            let threads: io::Result<Vec<_>> =
+                threads.into_iter().filter_map(|thread| thread.stopped().transpose()).collect();
+            processes.insert(inner_pid, Process { pid, threads: threads? });
+        }
+        group.thaw()?;
+        Ok(Self { processes })
+    }
+
+    /// Lets the machine's first process run while the others stand still.
+    pub(super) fn let_go_of_first(&mut self) {
+        self.processes.remove(&FIRST);
+    }
+
+    /// Those that are held: by the number their machine knows them by, and by the host's.
+    pub(super) fn pids(&self) -> Vec<(u32, u32)> {
+        self.processes.iter().map(|(inner_pid, process)| (*inner_pid, process.pid)).collect()
+    }
+
+    /// Makes a call as one of them.
+    pub(super) fn call(
+        &mut self,
+        inner_pid: u32,
+        number: libc::c_long,
+        arguments: [u64; 6],
+    ) -> io::Result<u64> {
+        let process = self.processes.get_mut(&inner_pid).ok_or(io::ErrorKind::NotFound)?;
+        let site = CallSite::find(process.pid)?;
+        let thread = process.threads.first_mut().ok_or(io::ErrorKind::NotFound)?;
+        thread.call(&site, number, arguments)
+    }
+
+    /// Sets every lock as the process it belonged to.
+    pub(super) fn set_locks(&mut self, locks: &[Lock]) -> io::Result<()> {
+        let mut sites: HashMap<u32, CallSite> = HashMap::new();
+        for lock in locks {
+            let gone = || {
+                io::Error::new(io::ErrorKind::NotFound, format!("process {} is not there", lock.inner_pid))
+            };
+            let process = self.processes.get_mut(&lock.inner_pid).ok_or_else(gone)?;
+            let site = match sites.entry(process.pid) {
+                std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+                std::collections::hash_map::Entry::Vacant(new) => new.insert(CallSite::find(process.pid)?),
+            };
+            let thread = process.threads.first_mut().ok_or_else(gone)?;
+            set(thread, site, lock)?;
+        }
+        Ok(())
+    }
+}
+
+fn set(thread: &mut Tracee, site: &CallSite, lock: &Lock) -> io::Result<()> {
+    let descriptor = u64::try_from(lock.descriptor).map_err(|_| io::ErrorKind::InvalidData)?;
+    let set = u64::try_from(libc::F_SETLK).expect("a command is a small number");
+    site.with(flock(lock), |address| {
+        thread.call(site, libc::SYS_fcntl, [descriptor, set, address, 0, 0, 0]).map(drop)
+    })
+}
+
+/// `struct flock` of 64-bit kernels: two shorts, padding, two longs, an int, padding.
+fn flock(lock: &Lock) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes[..2].copy_from_slice(&lock.kind.to_ne_bytes());
+    let from_start = i16::try_from(libc::SEEK_SET).expect("it is zero");
+    bytes[2..4].copy_from_slice(&from_start.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&lock.start.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&lock.length.to_ne_bytes());
+    bytes
+}
+
+/// The number that a process has in its machine; `None` when it has ended.
+fn inner_pid(pid: u32) -> io::Result<Option<u32>> {
+    let status = match fs::read_to_string(format!("/proc/{pid}/status")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    // The first is ours, the second its machine's; more would be of namespaces within, by which CRIU does not count.
+    Ok(numbers.and_then(|numbers| numbers.split_whitespace().nth(1)).and_then(|number| number.parse().ok()))
+}
+
+pub(super) fn threads_of(pid: u32) -> io::Result<Vec<u32>> {
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        threads.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(threads)
+}
+
+/// The state of a thread in which no signal reaches it. In a frozen group there is one reason for it: the thread has made
+/// a child by `vfork`, and waits for it to execute something.
+pub(super) const UNINTERRUPTIBLE: u8 = b'D';
+
+/// The letter that `/proc` has for a thread's state; `None` when it has ended.
+pub(super) fn state_of(pid: u32, tid: u32) -> io::Result<Option<u8>> {
+    match fs::read(format!("/proc/{pid}/task/{tid}/stat")) {
+        // The name before it may hold anything, parentheses included.
+        Ok(stat) => Ok(stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2).copied())),
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,100 @@
+//! Open files, sockets and devices that CRIU cannot open again.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+
+use rustix::fs::fstatfs;
+use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
+use rustix::net::{AddressFamily, SocketType};
+
+use super::super::copied::Descriptors;
+use super::Reason;
+
+/// What the kernel makes without a file, and CRIU makes again.
+const KNOWN_KINDS: [&str; 8] =
+    ["[eventfd]", "[eventpoll]", "inotify", "[inotify]", "[fanotify]", "[signalfd]", "[timerfd]", "[pidfd]"];
+
+/// The largest deleted file that is kept in the images; see the same limit in the request.
+pub(in super::super) const DELETED_BYTES_MAX: u64 = 64 << 20;
+
+/// The magic number of that file system.
+const MESSAGE_QUEUES: rustix::fs::FsWord = 0x1980_0202;
+
+const IPPROTO_MPTCP: u32 = 262;
+const IPPROTO_SCTP: u32 = 132;
+
+/// The obstacles among a process's descriptors. A file that was looked at before, through another process, is `seen`.
+pub(super) fn check(pid: u32, seen: &mut HashSet<(u64, u64)>) -> io::Result<Vec<Reason>> {
+    let mut found = Vec::new();
+    let descriptors = Descriptors::of(pid)?;
+    for (descriptor, link) in descriptors.list()? {
+        let Ok(metadata) = descriptors.metadata(descriptor) else { continue };
+        let link = link.to_string_lossy();
+        let what = if let Some(kind) = link.strip_prefix("anon_inode:") {
+            // All of these share one inode, so nothing can be remembered about it.
+            unknown_kind(kind)
+        } else if !seen.insert((metadata.dev(), metadata.ino())) {
+            None
+        } else if metadata.file_type().is_socket() {
+            // One that is closed meanwhile is no obstacle.
+            descriptors.copy(descriptor).ok().and_then(|socket| unknown_socket(&socket))
+        } else {
+            unknown_file(&metadata, &link).or_else(|| message_queue(&descriptors, descriptor, &link))
+        };
+        found.extend(what.map(|what| Reason::Descriptor { descriptor, what }));
+    }
+    Ok(found)
+}
+
+fn unknown_kind(kind: &str) -> Option<String> {
+    (!KNOWN_KINDS.contains(&kind)).then(|| match kind {
+        "[io_uring]" => "an io_uring".to_owned(),
+        "[userfaultfd]" => "a userfaultfd".to_owned(),
+        "[perf_event]" => "a performance counter".to_owned(),
+        other => format!("a kernel object of kind `{other}`"),
+    })
+}
+
+/// A POSIX message queue looks like a file at the top of a file system of its own.
+fn message_queue(descriptors: &Descriptors, descriptor: u32, link: &str) -> Option<String> {
+    let top = link.starts_with('/') && link.matches('/').count() == 1;
+    let kind =
+        top.then(|| descriptors.copy(descriptor).ok()).flatten().and_then(|file| fstatfs(file).ok())?;
+    (kind.f_type == MESSAGE_QUEUES).then(|| format!("the message queue `{link}`"))
+}
+
+fn unknown_file(metadata: &fs::Metadata, link: &str) -> Option<String> {
+    let kind = metadata.file_type();
+    let device = metadata.rdev();
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    if kind.is_char_device() {
+        // Memory devices, terminals, and the network's tunnels.
+        let known =
+            matches!((major, minor), (1, 3 | 5 | 7 | 8 | 9) | (5, 0..=2) | (4 | 136..=143, _) | (10, 200));
+        (!known).then(|| format!("the device `{link}`"))
+    } else if kind.is_block_device() {
+        Some(format!("the device `{link}`"))
+    } else if kind.is_file() && metadata.nlink() == 0 && !link.starts_with("/memfd:") {
+        let (size, mib) = (metadata.blocks() * 512, 1 << 20);
+        (size > DELETED_BYTES_MAX).then(|| format!("the deleted file `{link}` of {} MiB", size / mib))
+    } else {
+        None
+    }
+}
+
+/// Asks the socket itself.
+fn unknown_socket(socket: &OwnedFd) -> Option<String> {
+    let family = socket_domain(socket).ok()?;
+    let kind = socket_type(socket).ok()?;
+    let protocol = socket_protocol(socket).ok()?.map_or(0, |protocol| protocol.as_raw().get());
+    let known = match family {
+        AddressFamily::UNIX => [SocketType::STREAM, SocketType::DGRAM, SocketType::SEQPACKET].contains(&kind),
+        AddressFamily::INET | AddressFamily::INET6 => ![IPPROTO_MPTCP, IPPROTO_SCTP].contains(&protocol),
+        AddressFamily::NETLINK | AddressFamily::PACKET => true,
+        _ => false,
+    };
+    (!known).then(|| format!("a socket of family {}, protocol {protocol}", family.as_raw()))
+}

@@ -1,0 +1,358 @@
+//! The conversation with one `criu swrk` process.
+//!
+//! ```text
+//! we ── request(options) ──► criu
+//!    ◄── notify(name) ──────   any number of times: the processes stand still while we act
+//!    ─── ok / failed ──────►
+//!    ◄── response ──────────   the last word
+//! ```
+//!
+//! Messages are protobuf, one to a packet of a `SOCK_SEQPACKET` pair. Numbers are those of CRIU's `rpc.proto`, which only
+//! ever adds.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::error::{CriuError, Operation};
+use super::protobuf::{Fields, Malformed, Message, Value};
+
+/// CRIU's answers are a few numbers and one error message of at most a kilobyte.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// Notifications come at a dozen points of an operation, each once.
+const NOTIFICATIONS_MAX: usize = 64;
+
+const TYPE_DUMP: u64 = 1;
+const TYPE_RESTORE: u64 = 2;
+const TYPE_NOTIFY: u64 = 6;
+
+const CLONE_NEWNET: u64 = 0x4000_0000;
+const CGROUPS_IGNORE: u64 = 0;
+const NETWORK_LOCK_SKIP: u64 = 3;
+
+/// Errors and warnings. The first error comes with the answer; more would only be written, never read.
+const LOG_LEVEL: u64 = 2;
+
+/// The largest deleted file that is kept in the images by content; what is larger refuses the dump.
+const GHOST_BYTES_MAX: u64 = 64 << 20;
+
+/// The points at which CRIU waits for us, of those we act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Point {
+    /// Nothing has happened yet.
+    PreDump,
+    PreRestore,
+    /// Everything is in the images, and the processes stand still.
+    PostDump,
+    /// The namespaces are there and empty, and no socket is made yet.
+    SetupNamespaces,
+    /// All is restored, and the processes are about to go on.
+    PreResume,
+}
+
+impl Point {
+    fn named(name: &[u8]) -> Option<Self> {
+        match name {
+            b"pre-dump" => Some(Self::PreDump),
+            b"pre-restore" => Some(Self::PreRestore),
+            b"post-dump" => Some(Self::PostDump),
+            b"setup-namespaces" => Some(Self::SetupNamespaces),
+            b"pre-resume" => Some(Self::PreResume),
+            _ => None,
+        }
+    }
+}
+
+/// What both operations say about the processes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Common<'a> {
+    /// Where the images are, and, for a restore, where its log goes.
+    pub(super) images: BorrowedFd<'a>,
+    pub(super) work: BorrowedFd<'a>,
+    pub(super) log: &'a str,
+    /// What was, or will be, `/` of the processes.
+    pub(super) root: &'a Path,
+}
+
+impl Common<'_> {
+    fn options(self) -> Message {
+        use std::os::unix::ffi::OsStrExt as _;
+        Message::default()
+            .number(1, descriptor(self.images))
+            .flag(4) // ext_unix_sk
+            .flag(5) // tcp_established
+            .flag(8) // file_locks
+            .number(9, LOG_LEVEL)
+            .bytes(10, self.log.as_bytes())
+            .flag(12) // notify_scripts
+            .bytes(13, self.root.as_os_str().as_bytes())
+            .number(17, descriptor(self.work))
+            .flag(18) // link_remap
+            .number(34, CGROUPS_IGNORE)
+            .number(35, GHOST_BYTES_MAX)
+            .number(38, CLONE_NEWNET) // empty_ns
+            .number(64, NETWORK_LOCK_SKIP)
+    }
+}
+
+/// CRIU opens it as ours, by `/proc/<our pid>/fd`.
+fn descriptor(descriptor: BorrowedFd<'_>) -> u64 {
+    u64::try_from(descriptor.as_raw_fd()).expect("an open descriptor is not negative")
+}
+
+/// The processes are left alive, and as frozen as they are.
+pub(super) fn dump_request(common: Common<'_>, pid: u32, freeze_cgroup: &Path) -> Message {
+    use std::os::unix::ffi::OsStrExt as _;
+    let options = common
+        .options()
+        .number(2, pid.into())
+        .flag(3) // leave_running
+        .bytes(44, freeze_cgroup.as_os_str().as_bytes())
+        .flag(46); // tcp_skip_in_flight
+    Message::default().number(1, TYPE_DUMP).message(2, &options)
+}
+
+pub(super) fn restore_request(common: Common<'_>) -> Message {
+    Message::default().number(1, TYPE_RESTORE).message(2, &common.options())
+}
+
+/// Our end of the conversation.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub(super) socket: OwnedFd,
+    pub(super) operation: Operation,
+}
+
+/// CRIU's last word.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    success: bool,
+    /// Of a restore: the first process, as our pid namespace numbers it.
+    pub(super) pid: Option<u32>,
+    reason: String,
+}
+
+enum Heard {
+    Notification { point: Option<Point>, pid: Option<u32> },
+    Answer(Answer),
+}
+
+impl Conversation {
+    /// Asks, acts at the points CRIU names, and returns its last word. `silence_max` bounds each wait.
+    pub(super) fn run(
+        &self,
+        request: &Message,
+        silence_max: Option<Duration>,
+        act: &mut dyn FnMut(Point, Option<u32>) -> Result<(), CriuError>,
+    ) -> Result<Answer, CriuError> {
+        let mut failed = None;
+        let mut act = |point, pid| match act(point, pid) {
+            Ok(()) => true,
+            Err(error) => {
+                failed.get_or_insert(error);
+                false
+            }
+        };
+        let outcome = self.converse(request, silence_max, &mut act);
+        // A step of ours that failed is why CRIU gave up, or died; its own words say no more than that. And some steps CRIU
+        // only takes note of when they fail, and goes on.
+        failed.map_or(outcome, Err)
+    }
+
+    fn converse(
+        &self,
+        request: &Message,
+        silence_max: Option<Duration>,
+        act: &mut dyn FnMut(Point, Option<u32>) -> bool,
+    ) -> Result<Answer, CriuError> {
+        let operation = self.operation;
+        let talk = |source: io::Error| CriuError::Talk { operation, source };
+        set_socket_timeout(&self.socket, Timeout::Recv, silence_max).map_err(|error| talk(error.into()))?;
+        self.send(request).map_err(talk)?;
+        for _ in 0..NOTIFICATIONS_MAX {
+            let packet = match self.receive() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(CriuError::Timeout { after: silence_max.unwrap_or_default() });
+                }
+                other => other.map_err(talk)?,
+            };
+            match hear(&packet).map_err(|error| talk(io::Error::other(error)))? {
+                Heard::Answer(answer) if answer.success => return Ok(answer),
+                Heard::Answer(answer) => {
+                    return Err(CriuError::Refused { operation, reason: answer.reason });
+                }
+                Heard::Notification { point, pid } => {
+                    let done = point.is_none_or(|point| act(point, pid));
+                    let reply = Message::default().number(1, TYPE_NOTIFY).number(3, done.into());
+                    self.send(&reply).map_err(talk)?;
+                }
+            }
+        }
+        Err(talk(io::Error::other("CRIU does not come to an end")))
+    }
+
+    fn send(&self, message: &Message) -> io::Result<()> {
+        send(&self.socket, message.as_bytes(), SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    fn receive(&self) -> io::Result<Vec<u8>> {
+        let mut packet = vec![0; ANSWER_BYTES_MAX];
+        let (length, whole) = loop {
+            match recv(self.socket.as_fd(), &mut packet[..], RecvFlags::TRUNC) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        match length {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ if whole > packet.len() => Err(io::ErrorKind::InvalidData.into()),
+            length => {
+                packet.truncate(length);
+                Ok(packet)
+            }
+        }
+    }
+}
+
+fn hear(packet: &[u8]) -> Result<Heard, Malformed> {
+    let mut kind = 0;
+    let mut answer = Answer::default();
+    let (mut point, mut notified) = (None, None);
+    for field in Fields::of(packet) {
+        let field = field?;
+        match (field.number, field.value) {
+            (1, Value::Number(number)) => kind = number,
+            (2, Value::Number(number)) => answer.success = number != 0,
+            (4, Value::Bytes(restored)) => answer.pid = pid(restored, 1)?,
+            (5, Value::Bytes(notification)) => {
+                point = name(notification)?;
+                notified = pid(notification, 2)?;
+            }
+            (9, Value::Bytes(text)) => {
+                answer.reason =
+                    super::reason::first_error(&String::from_utf8_lossy(text)).unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+    if kind == TYPE_NOTIFY {
+        return Ok(Heard::Notification { point, pid: notified });
+    }
+    Ok(Heard::Answer(answer))
+}
+
+fn pid(message: &[u8], number: u32) -> Result<Option<u32>, Malformed> {
+    for field in Fields::of(message) {
+        let field = field?;
+        if let (true, Value::Number(pid)) = (field.number == number, field.value) {
+            return Ok(u32::try_from(pid).ok());
+        }
+    }
+    Ok(None)
+}
+
+fn name(notification: &[u8]) -> Result<Option<Point>, Malformed> {
+    for field in Fields::of(notification) {
+        if let super::protobuf::Field { number: 1, value: Value::Bytes(name) } = field? {
+            return Ok(Point::named(name));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn notification(script: &str) -> Message {
+        let inner = Message::default().bytes(1, script.as_bytes()).number(2, 42);
+        Message::default().number(1, TYPE_NOTIFY).flag(2).message(5, &inner)
+    }
+
+    /// Plays CRIU with a list of packets, and collects whether each notification was answered with success.
+    fn play(
+        packets: Vec<Message>,
+        mut act: impl FnMut(Point) -> Result<(), CriuError>,
+    ) -> (Result<Answer, CriuError>, Vec<bool>) {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let criu = thread::spawn(move || {
+            let theirs = Conversation { socket: theirs, operation: Operation::Dump };
+            theirs.receive().unwrap();
+            let mut replies = Vec::new();
+            for packet in packets {
+                theirs.send(&packet).unwrap();
+                if matches!(hear(packet.as_bytes()), Ok(Heard::Notification { .. })) {
+                    let reply = theirs.receive().unwrap();
+                    replies.push(Fields::of(&reply).any(|field| {
+                        field.unwrap() == super::super::protobuf::Field { number: 3, value: Value::Number(1) }
+                    }));
+                }
+            }
+            replies
+        });
+        let conversation = Conversation { socket: ours, operation: Operation::Dump };
+        let answer = conversation.run(&Message::default().flag(1), None, &mut |point, _| act(point));
+        drop(conversation);
+        (answer, criu.join().unwrap())
+    }
+
+    #[test]
+    fn we_act_at_the_points_we_know_and_agree_to_the_others() {
+        let answer =
+            Message::default().number(1, TYPE_RESTORE).flag(2).message(4, &Message::default().number(1, 77));
+        let mut seen = Vec::new();
+        let packets = vec![notification("network-lock"), notification("post-dump"), answer];
+        let (answer, replies) = play(packets, |point| {
+            seen.push(point);
+            Ok(())
+        });
+        assert_eq!(answer.unwrap().pid, Some(77));
+        assert_eq!((seen, replies), (vec![Point::PostDump], vec![true, true]));
+    }
+
+    #[test]
+    fn a_step_of_ours_that_fails_is_the_reason_rather_than_what_criu_makes_of_it() {
+        let answer =
+            Message::default().number(1, TYPE_DUMP).number(2, 0).bytes(9, b"Error (x.c:1): script failed\n");
+        let (answer, replies) = play(vec![notification("post-dump"), answer], |_| {
+            let source = io::ErrorKind::StorageFull.into();
+            Err(CriuError::Step { operation: Operation::Dump, step: "take the snapshot", source })
+        });
+        assert!(matches!(answer, Err(CriuError::Step { step: "take the snapshot", .. })), "{answer:?}");
+        assert_eq!(replies, [false]);
+    }
+
+    #[test]
+    fn a_step_that_failed_is_a_failure_also_where_criu_goes_on() {
+        let answer = Message::default().number(1, TYPE_RESTORE).flag(2);
+        let (answer, _) = play(vec![notification("pre-resume"), answer], |_| {
+            let source = io::ErrorKind::NotFound.into();
+            Err(CriuError::Step { operation: Operation::Restore, step: "settle the machine", source })
+        });
+        assert!(matches!(answer, Err(CriuError::Step { .. })), "{answer:?}");
+    }
+
+    #[test]
+    fn criu_says_why_and_hanging_up_is_an_error() {
+        let answer =
+            Message::default().number(1, TYPE_DUMP).number(2, 0).bytes(9, b"Error (criu/x.c:1): no way\n");
+        let (answer, _) = play(vec![answer], |_| Ok(()));
+        assert!(
+            matches!(&answer, Err(CriuError::Refused { reason, .. }) if reason == "no way"),
+            "{answer:?}"
+        );
+        let (answer, _) = play(Vec::new(), |_| Ok(()));
+        assert!(matches!(answer, Err(CriuError::Talk { .. })), "{answer:?}");
+    }
+}

@@ -1,0 +1,248 @@
+//! Starts the `criu swrk` process of one operation, in the place it needs.
+//!
+//! ```text
+//! clone3 (into the v2 cgroup) ─► v1 cgroups ─► own session ─► own mounts ─► own cgroup view ─► execve criu swrk 3
+//! ```
+//!
+//! What CRIU restores are its children and inherit where it is: cgroups and the root of their cgroup view. So it is put
+//! where the machine shall be before its first instruction. A process per operation: CRIU keeps state it never resets.
+//!
+//! The child makes system calls on data prepared before the clone, and nothing else: it neither allocates nor locks, so
+//! that this also holds in a process with threads. Its cost follows the caller's RAM, as that of any fork: the small
+//! launcher process is the place to call it from.
+
+#![expect(unsafe_code, reason = "clone3 and what follows it in the child have no safe interface")]
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::ptr;
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::error::{CriuError, Operation};
+
+/// Where CRIU, and so what it restores, is put.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    /// The v2 cgroup directory; `None` on a host without.
+    pub unified: Option<BorrowedFd<'a>>,
+    /// The `tasks` files of v1 cgroups.
+    pub tasks: &'a [BorrowedFd<'a>],
+    /// A directory on a tmpfs that takes the place of `/run`, where CRIU caches what it learnt about the kernel: learning
+    /// it costs 30 ms each time. `None` where `/run` is a tmpfs itself.
+    pub run: Option<&'a Path>,
+}
+
+/// CRIU finds its helpers (`tar` for the contents of a tmpfs) by this.
+const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The descriptor that CRIU is told to listen on.
+const SOCKET: libc::c_int = 3;
+
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// What a child that could not become CRIU was at; its exit status is this number, from [`FIRST_STATUS`] on.
+const STEPS: [&str; 10] = [
+    "join a cgroup",
+    "start a session",
+    "keep root's powers whoever it becomes",
+    "make a mount namespace",
+    "make mounts private",
+    "mount CRIU's run directory",
+    "bind the root directory",
+    "cover `/tmp`",
+    "make a cgroup namespace",
+    "execute CRIU",
+];
+
+/// Above what CRIU itself exits with.
+const FIRST_STATUS: i32 = 100;
+
+/// A running CRIU.
+pub(super) struct Process {
+    pub(super) pid: u32,
+    operation: Operation,
+    pidfd: OwnedFd,
+}
+
+/// All that the child needs, made before it exists.
+struct Errand {
+    program: CString,
+    run: Option<CString>,
+    /// Bound on itself: it must be a mount for CRIU to make it the restored processes' root.
+    root: Option<CString>,
+    /// Whether `/tmp` is to be its own: CRIU makes a directory there, and leaves it when it is killed.
+    covers_tmp: bool,
+    tasks: Vec<libc::c_int>,
+    /// Both above the descriptors they are copied to.
+    socket: libc::c_int,
+    null: libc::c_int,
+}
+
+impl Process {
+    /// Starts CRIU, and answers with our end of its socket. With a `root` it is for a restore.
+    pub(super) fn start(
+        program: &Path,
+        place: Place<'_>,
+        root: Option<&Path>,
+    ) -> Result<(Self, OwnedFd), CriuError> {
+        let operation = if root.is_some() { Operation::Restore } else { Operation::Dump };
+        let at = |step| move |source: io::Error| CriuError::Start { operation, step, source };
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(|error| at("make a socket pair")(error.into()))?;
+        let above = |descriptor: OwnedFd| fcntl_dupfd_cloexec(descriptor, SOCKET + 1);
+        let theirs = above(theirs).map_err(|error| at("keep a socket")(error.into()))?;
+        let null =
+            File::options().read(true).write(true).open("/dev/null").map_err(at("open `/dev/null`"))?;
+        let null = above(null.into()).map_err(|error| at("keep `/dev/null`")(error.into()))?;
+        let text = |path: &Path| {
+            CString::new(path.as_os_str().as_bytes()).map_err(|error| at("read a path")(error.into()))
+        };
+        let errand = Errand {
+            program: text(program)?,
+            run: place.run.map(text).transpose()?,
+            root: root.map(text).transpose()?,
+            // Not where that would hide what it needs.
+            covers_tmp: root.is_some_and(|root| !root.starts_with("/tmp") && !program.starts_with("/tmp")),
+            tasks: place.tasks.iter().map(|file| file.as_raw_fd()).collect(),
+            socket: theirs.as_raw_fd(),
+            null: null.as_raw_fd(),
+        };
+        let (pid, pidfd) = clone_into(place.unified, &errand).map_err(at("clone"))?;
+        Ok((Self { pid, operation, pidfd }, ours))
+    }
+
+    /// Waits for its end, and says what went wrong if it did not even start. Nobody else may wait for it.
+    pub(super) fn end(self) -> Result<ExitStatus, CriuError> {
+        let operation = self.operation;
+        // SAFETY: an all-zero structure is a valid one, and the kernel fills it in.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        loop {
+            // SAFETY: waits for a child of ours, named by a descriptor we own; `info` outlives the call.
+            let waited = unsafe {
+                libc::waitid(
+                    libc::P_PIDFD,
+                    self.pidfd.as_raw_fd().cast_unsigned(),
+                    &raw mut info,
+                    libc::WEXITED | libc::__WALL,
+                )
+            };
+            let error = io::Error::last_os_error();
+            match waited {
+                0 => break,
+                _ if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => return Err(CriuError::Start { operation, step: "wait for CRIU", source: error }),
+            }
+        }
+        // SAFETY: `waitid` succeeded, so these fields are those of a child's end.
+        let (code, status) = (info.si_code, unsafe { info.si_status() });
+        let step = usize::try_from(status - FIRST_STATUS).ok().and_then(|step| STEPS.get(step));
+        match step {
+            Some(step) if code == libc::CLD_EXITED => {
+                let source = io::Error::other("the process ended before it became CRIU");
+                Err(CriuError::Start { operation, step, source })
+            }
+            _ if code == libc::CLD_EXITED => Ok(ExitStatus::Code(status)),
+            _ => Ok(ExitStatus::Signal(status)),
+        }
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+/// How CRIU ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExitStatus {
+    Code(i32),
+    Signal(i32),
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "it ended with status {code}"),
+            Self::Signal(signal) => write!(f, "it was killed by signal {signal}"),
+        }
+    }
+}
+
+fn clone_into(unified: Option<BorrowedFd<'_>>, errand: &Errand) -> io::Result<(u32, OwnedFd)> {
+    let mut pidfd: libc::c_int = -1;
+    // SAFETY: a structure of integers, for which zero means "not wanted".
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = libc::CLONE_PIDFD as u64 | unified.map_or(0, |_| CLONE_INTO_CGROUP);
+    arguments.pidfd = (&raw mut pidfd) as u64;
+    arguments.cgroup = unified.map_or(0, |directory| directory.as_fd().as_raw_fd() as u64);
+    // SAFETY: without CLONE_VM this is a fork; the child runs `become_criu` only, which makes system calls on memory it
+    // has a copy of. `pidfd` outlives the call.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
+    match u32::try_from(pid) {
+        Err(_) => Err(io::Error::last_os_error()),
+        Ok(0) => become_criu(errand),
+        // SAFETY: the call succeeded, so the kernel has put a new descriptor there, which is nobody else's.
+        Ok(pid) => Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) })),
+    }
+}
+
+/// The child. Exits with the number of the step that failed.
+fn become_criu(errand: &Errand) -> ! {
+    let mut step = 0;
+    let mut check = |result: libc::c_long| {
+        if result < 0 {
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(FIRST_STATUS + step) };
+        }
+        step += 1;
+    };
+    let none = ptr::null::<libc::c_char>();
+    let bind = |from: &CStr, to: &CStr| {
+        // SAFETY: the strings live in the errand; no data is passed.
+        unsafe { libc::syscall(libc::SYS_mount, from.as_ptr(), to.as_ptr(), none, libc::MS_BIND, none) }
+    };
+    // SAFETY: system calls on numbers and on strings of the errand, which outlives this function. `execve` only returns
+    // if it failed, and `check` ends the process then.
+    unsafe {
+        let join = |&file: &libc::c_int| libc::syscall(libc::SYS_write, file, c"0".as_ptr(), 1);
+        check(errand.tasks.iter().map(join).min().unwrap_or(0));
+        // Whoever started the daemon in a terminal must not end a dump by pressing Ctrl-C: that can kill the machine.
+        check(libc::syscall(libc::SYS_setsid));
+        check(libc::syscall(libc::SYS_prctl, libc::PR_SET_SECUREBITS, libc::SECBIT_NO_SETUID_FIXUP, 0, 0, 0));
+        check(libc::syscall(libc::SYS_unshare, libc::CLONE_NEWNS));
+        let private = libc::MS_PRIVATE | libc::MS_REC;
+        check(libc::syscall(libc::SYS_mount, none, c"/".as_ptr(), none, private, none));
+        check(errand.run.as_deref().map_or(0, |run| bind(run, c"/run")));
+        check(errand.root.as_deref().map_or(0, |root| bind(root, root)));
+        let cover = |place: &CStr| {
+            let (kind, options) = (c"tmpfs".as_ptr(), c"mode=1777,size=1m".as_ptr());
+            libc::syscall(libc::SYS_mount, kind, place.as_ptr(), kind, 0, options)
+        };
+        check(if errand.covers_tmp { cover(c"/tmp") } else { 0 });
+        let unshare = || libc::syscall(libc::SYS_unshare, libc::CLONE_NEWCGROUP);
+        check(errand.root.as_ref().map_or(0, |_| unshare()));
+        libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        for standard in 0..SOCKET {
+            libc::syscall(libc::SYS_dup3, errand.null, standard, 0);
+        }
+        libc::syscall(libc::SYS_dup3, errand.socket, SOCKET, 0);
+        let arguments = [errand.program.as_ptr(), c"swrk".as_ptr(), c"3".as_ptr(), none];
+        let environment = [PATH.as_ptr(), none];
+        check(libc::syscall(
+            libc::SYS_execve,
+            errand.program.as_ptr(),
+            arguments.as_ptr(),
+            environment.as_ptr(),
+        ));
+    }
+    unreachable!("a process that became CRIU does not come back, and one that did not has ended")
+}

@@ -1,0 +1,154 @@
+//! Timers that would not run again after a restore.
+//!
+//! A periodic timer of a `timerfd` that has run out waits, wound down, until it is read. CRIU takes that for a timer that
+//! was never set, and records it so: restored, it does not run out again, ever. In a machine that was paused for a while,
+//! all such timers have run out, and one of a short period has so within any dump. The images are therefore put right:
+//! a timer with a period and no next time gets one that is due at once, which it is.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{Mode, OFlags, openat};
+
+use super::protobuf::{Fields, Malformed, Value};
+
+const IMAGE: &str = "files.img";
+/// An open file takes about a hundred bytes, and a machine's limit on them is far below a million.
+const IMAGE_BYTES_MAX: u64 = 256 << 20;
+const MAGICS: [u32; 2] = [0x5456_4319, 0x5630_3138];
+
+/// The field of a record that is a timer.
+const TIMER: u32 = 12;
+/// The fields of a timer: seconds and nanoseconds to its next time, and of its period.
+const NEXT: [u32; 2] = [7, 8];
+const PERIOD: [u32; 2] = [9, 10];
+
+/// Has the images say when the timers that have run out will do so again.
+pub(super) fn write_wound_up(images: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let image = match openat(images, IMAGE, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        other => File::from(other?),
+    };
+    let length = image.metadata()?.len();
+    if length > IMAGE_BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    image.read_exact_at(&mut bytes, 0)?;
+    let run_down = run_down(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    for at in run_down {
+        image.write_all_at(&[1], at as u64)?;
+    }
+    Ok(())
+}
+
+/// Where in the image the bytes are that say "no nanoseconds" of timers that have run out.
+fn run_down(image: &[u8]) -> Result<Vec<usize>, Malformed> {
+    let word = |at: usize| {
+        let bytes = image.get(at..).and_then(<[u8]>::first_chunk).ok_or(Malformed)?;
+        Ok(u32::from_le_bytes(*bytes))
+    };
+    if [word(0)?, word(4)?] != MAGICS {
+        return Err(Malformed);
+    }
+    let mut at = 8;
+    let mut found = Vec::new();
+    while at < image.len() {
+        let length = usize::try_from(word(at)?).map_err(|_| Malformed)?;
+        let entry = image.get(at + 4..).and_then(|rest| rest.get(..length)).ok_or(Malformed)?;
+        at += 4 + length;
+        let mut fields = Fields::of(entry);
+        while let Some(field) = fields.next() {
+            let field = field?;
+            if let (TIMER, Value::Bytes(timer)) = (field.number, field.value) {
+                // The timer ends where what is left begins.
+                let start = at - fields.remaining() - timer.len();
+                found.extend(run_down_timer(timer)?.map(|offset| start + offset));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The offset of the byte to change, if the timer has run out.
+fn run_down_timer(timer: &[u8]) -> Result<Option<usize>, Malformed> {
+    let (mut next, mut period) = (0, 0);
+    let mut byte = None;
+    let mut fields = Fields::of(timer);
+    while let Some(field) = fields.next() {
+        let field = field?;
+        let Value::Number(number) = field.value else { continue };
+        if NEXT.contains(&field.number) {
+            next |= number;
+        }
+        if PERIOD.contains(&field.number) {
+            period |= number;
+        }
+        if field.number == NEXT[1] {
+            byte = Some(timer.len() - fields.remaining() - 1);
+        }
+    }
+    Ok(byte.filter(|_| next == 0 && period != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protobuf::Message;
+    use super::*;
+
+    fn timer(next: [u64; 2], period: [u64; 2]) -> Message {
+        let timer = Message::default().number(1, 10).number(2, 2).bytes(3, b"\x08\x00").number(5, 272);
+        let fields = NEXT.into_iter().zip(next).chain(PERIOD.into_iter().zip(period));
+        fields.fold(timer, |timer, (field, value)| timer.number(field, value))
+    }
+
+    fn image(entries: &[Message]) -> Vec<u8> {
+        let mut bytes = MAGICS.map(u32::to_le_bytes).concat();
+        for entry in entries {
+            bytes.extend(u32::try_from(entry.as_bytes().len()).unwrap().to_le_bytes());
+            bytes.extend(entry.as_bytes());
+        }
+        bytes
+    }
+
+    fn entry(timer: &Message) -> Message {
+        Message::default().number(1, 17).number(2, 300).message(TIMER, timer).flag(20)
+    }
+
+    #[test]
+    fn only_periodic_timers_that_have_run_out_are_wound_up() {
+        let other = Message::default().number(1, 4).number(2, 1).bytes(4, b"a socket");
+        let run_out = timer([0, 0], [0, 1_000_000]);
+        let entries = [
+            other.clone(),
+            entry(&run_out),
+            entry(&timer([0, 5], [1, 0])),
+            entry(&timer([0, 0], [0, 0])),
+            other,
+            entry(&timer([0, 0], [3, 0])),
+        ];
+        let mut image = image(&entries);
+        let found = run_down(&image).unwrap();
+        assert_eq!(found.len(), 2);
+        for at in found {
+            assert_eq!(image[at], 0);
+            image[at] = 1;
+        }
+        assert!(run_down(&image).unwrap().is_empty(), "they have a next time now");
+        let wound_up = timer([0, 1], [0, 1_000_000]);
+        assert!(image.windows(wound_up.as_bytes().len()).any(|bytes| bytes == wound_up.as_bytes()));
+    }
+
+    #[test]
+    fn an_image_of_another_kind_or_cut_short_is_refused() {
+        let image = image(&[entry(&timer([0, 0], [1, 0]))]);
+        for length in 0..image.len() {
+            // Cut exactly before the entry, it is one without.
+            assert!(length == 8 || run_down(&image[..length]).is_err(), "{length}");
+        }
+        assert!(run_down(&[0; 64]).is_err());
+    }
+}

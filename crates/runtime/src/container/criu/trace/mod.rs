@@ -1,0 +1,411 @@
+//! Holds a thread of another process, and makes system calls as it.
+//!
+//! ```text
+//! seize ─► interrupt ─► stopped ── call: registers, one `syscall` instruction, registers back ──► detach: goes on
+//! ```
+//!
+//! The instruction is one that is there already, in the kernel's vDSO; no code is written. A held thread sees nothing of
+//! it: no signal is delivered meanwhile (its mask is full), no filter of its own is asked, its registers and the few bytes
+//! of its memory that were borrowed are put back.
+//!
+//! The kernel ties a tracee to the *thread* that seized it, so none of this may move to another thread.
+#![expect(unsafe_code, reason = "ptrace has no safe interface")]
+
+mod registers;
+
+use std::fs::{self, File};
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::fs::FileExt as _;
+use std::ptr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use registers::{Registers, SYSCALL_INSTRUCTION};
+
+/// Signals that stop a thread between two of our requests, before it is taken for one that never gets there.
+const STOPS_MAX: u32 = 64;
+
+/// A thread stops within microseconds, and a call as short as ours takes no longer.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a stop is waited for without giving up the processor for good.
+const SPIN: Duration = Duration::from_millis(1);
+
+/// The vDSO is two to four pages.
+const VDSO_BYTES_MAX: u64 = 64 * 1024;
+
+const PTRACE_EVENT_STOP: i32 = 128;
+const SYSCALL_STOP: i32 = libc::SIGTRAP | 0x80;
+
+/// What becomes of a held thread if this process is killed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IfWeDie {
+    /// It is not finished: nobody may take it for a machine that works. It can be restored once more.
+    ItDies,
+    /// It was a machine before, and shall be one after.
+    ItGoesOn,
+}
+
+/// A thread that stands still for us. Dropping it lets it go on.
+#[derive(Debug)]
+pub(super) struct Tracee {
+    tid: libc::pid_t,
+    /// A stop signal that was taken from it on the way and must be given back.
+    owed: Option<i32>,
+    _bound_to_this_thread: PhantomData<*const ()>,
+}
+
+impl Tracee {
+    /// Stops a thread. `None` when it has ended.
+    pub(super) fn seize(tid: u32, if_we_die: IfWeDie) -> io::Result<Option<Self>> {
+        match Self::begin(tid, if_we_die)? {
+            Some(begun) => begun.stopped(),
+            None => Ok(None),
+        }
+    }
+
+    /// Asks a thread to stop; many can be asked before the first has.
+    pub(super) fn begin(tid: u32, if_we_die: IfWeDie) -> io::Result<Option<Begun>> {
+        let tid = libc::pid_t::try_from(tid).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let base = match if_we_die {
+            IfWeDie::ItDies => libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL,
+            IfWeDie::ItGoesOn => libc::PTRACE_O_TRACESYSGOOD,
+        };
+        let options = [base | libc::PTRACE_O_SUSPEND_SECCOMP, base];
+        let mut seized = Err(io::ErrorKind::InvalidInput.into());
+        for options in options {
+            seized = request(libc::PTRACE_SEIZE, tid, 0, options as usize);
+            match &seized {
+                // A kernel without that option, or a daemon that is filtered itself.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM)) => {}
+                _ => break,
+            }
+        }
+        match seized {
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) || is_zombie(tid) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        request(libc::PTRACE_INTERRUPT, tid, 0, 0)?;
+        Ok(Some(Begun(Self { tid, owed: None, _bound_to_this_thread: PhantomData })))
+    }
+
+    /// Makes a system call as this thread, and answers what it returned.
+    pub(super) fn call(
+        &mut self,
+        site: &CallSite,
+        number: libc::c_long,
+        arguments: [u64; 6],
+    ) -> io::Result<u64> {
+        let before = Registers::read(self.tid)?;
+        let mask = self.signal_mask()?;
+        self.set_signal_mask(u64::MAX)?;
+        let outcome = self.step_through(&before.for_call(site.instruction, number, arguments));
+        // Also when the call failed midway: what it did to the registers must not outlive it.
+        before.settled().write(self.tid)?;
+        self.set_signal_mask(mask)?;
+        outcome
+    }
+
+    fn step_through(&mut self, registers: &Registers) -> io::Result<u64> {
+        registers.write(self.tid)?;
+        for _entry_then_exit in 0..2 {
+            self.run_to_syscall_stop()?;
+        }
+        let answer = Registers::read(self.tid)?.answer();
+        match i32::try_from(answer.cast_signed()) {
+            Ok(error @ -4095..=-1) => Err(io::Error::from_raw_os_error(-error)),
+            _ => Ok(answer),
+        }
+    }
+
+    fn run_to_syscall_stop(&mut self) -> io::Result<()> {
+        for _ in 0..STOPS_MAX {
+            self.go_on(libc::PTRACE_SYSCALL)?;
+            match self.wait()? {
+                Stop::Ended => return Err(io::ErrorKind::BrokenPipe.into()),
+                Stop::Syscall => return Ok(()),
+                Stop::Interrupted => {}
+                Stop::Signal(signal) => self.owe(signal),
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    /// Only signals that cannot be held back get here; of those, a stop is meant for later.
+    fn owe(&mut self, signal: i32) {
+        self.owed = Some(signal);
+    }
+
+    fn go_on(&self, how: libc::c_uint) -> io::Result<()> {
+        request(how, self.tid, 0, 0).map(drop)
+    }
+
+    /// Waits for its next stop, for a bounded time: the kernel would wait for ever for a thread that itself waits without
+    /// listening to signals.
+    fn wait(&self) -> io::Result<Stop> {
+        let begin = Instant::now();
+        loop {
+            let mut status = 0;
+            // SAFETY: looks after our own tracee; `status` outlives the call.
+            let waited = unsafe { libc::waitpid(self.tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+            let error = io::Error::last_os_error();
+            match waited {
+                0 if begin.elapsed() > STOP_TIMEOUT => return Err(io::ErrorKind::TimedOut.into()),
+                0 if begin.elapsed() > SPIN => thread::sleep(SPIN),
+                0 => thread::yield_now(),
+                -1 if error.kind() == io::ErrorKind::Interrupted => {}
+                -1 => return Err(error),
+                _ => return Ok(Stop::of(status)),
+            }
+        }
+    }
+
+    fn signal_mask(&self) -> io::Result<u64> {
+        let mut mask = 0_u64;
+        let address = (&raw mut mask).addr();
+        request(libc::PTRACE_GETSIGMASK as libc::c_uint, self.tid, size_of::<u64>(), address)?;
+        Ok(mask)
+    }
+
+    fn set_signal_mask(&self, mask: u64) -> io::Result<()> {
+        let address = (&raw const mask).addr();
+        request(libc::PTRACE_SETSIGMASK as libc::c_uint, self.tid, size_of::<u64>(), address).map(drop)
+    }
+}
+
+/// A thread that was asked to stop.
+#[derive(Debug)]
+pub(super) struct Begun(Tracee);
+
+impl Begun {
+    /// Waits until it has; `None` when it has ended instead.
+    pub(super) fn stopped(self) -> io::Result<Option<Tracee>> {
+        let Self(mut tracee) = self;
+        for _ in 0..STOPS_MAX {
+            match tracee.wait()? {
+                Stop::Ended => return Ok(None),
+                Stop::Interrupted => return Ok(Some(tracee)),
+                Stop::Syscall => tracee.go_on(libc::PTRACE_CONT)?,
+                Stop::Signal(signal) => {
+                    tracee.owe(signal);
+                    tracee.go_on(libc::PTRACE_CONT)?;
+                }
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+impl Drop for Tracee {
+    fn drop(&mut self) {
+        // A thread that has died meanwhile has nothing to go on with.
+        let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
+        if let Some(signal) = self.owed {
+            // SAFETY: sends a signal; takes no pointers. The process is stopped or gone, so the number is still its own.
+            unsafe { libc::kill(self.tid, signal) };
+        }
+    }
+}
+
+enum Stop {
+    Ended,
+    /// By our request, or by a stop signal of before.
+    Interrupted,
+    /// At the entry or the exit of a system call.
+    Syscall,
+    Signal(i32),
+}
+
+impl Stop {
+    fn of(status: i32) -> Self {
+        if !libc::WIFSTOPPED(status) {
+            return Self::Ended;
+        }
+        match (status >> 16, libc::WSTOPSIG(status)) {
+            (PTRACE_EVENT_STOP, _) => Self::Interrupted,
+            (_, SYSCALL_STOP) => Self::Syscall,
+            (_, signal) => Self::Signal(signal),
+        }
+    }
+}
+
+/// Where in a process a system call can be made from, and a few bytes of its memory to pass a structure in.
+#[derive(Debug)]
+pub(super) struct CallSite {
+    instruction: u64,
+    memory: File,
+    borrowed: u64,
+}
+
+impl CallSite {
+    pub(super) fn find(pid: u32) -> io::Result<Self> {
+        let memory = File::options().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let missing = |what| io::Error::new(io::ErrorKind::NotFound, what);
+        let instruction =
+            instruction_in(&maps, &memory)?.ok_or_else(|| missing("the process has no vDSO"))?;
+        let borrowed = writable_in(&maps).ok_or_else(|| missing("the process has no memory of its own"))?;
+        Ok(Self { instruction, memory, borrowed })
+    }
+
+    /// Runs `act` with `bytes` at the address it is given, and puts back what was there.
+    pub(super) fn with<const N: usize, T>(
+        &self,
+        bytes: [u8; N],
+        act: impl FnOnce(u64) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut before = [0; N];
+        self.memory.read_exact_at(&mut before, self.borrowed)?;
+        self.memory.write_all_at(&bytes, self.borrowed)?;
+        let outcome = act(self.borrowed);
+        self.memory.write_all_at(&before, self.borrowed)?;
+        outcome
+    }
+}
+
+fn instruction_in(maps: &str, memory: &File) -> io::Result<Option<u64>> {
+    let Some((start, end)) = maps.lines().find(|line| line.ends_with("[vdso]")).and_then(range) else {
+        return Ok(None);
+    };
+    let mut code = vec![0; usize::try_from((end - start).min(VDSO_BYTES_MAX)).unwrap_or(0)];
+    memory.read_exact_at(&mut code, start)?;
+    let step = SYSCALL_INSTRUCTION.len();
+    // On machines with instructions of one length, only whole ones count.
+    let aligned = if cfg!(target_arch = "x86_64") { 1 } else { step };
+    let found =
+        code.windows(step).enumerate().find(|(at, bytes)| at % aligned == 0 && *bytes == SYSCALL_INSTRUCTION);
+    Ok(found.map(|(at, _)| start + at as u64))
+}
+
+/// The end of the stack, where the program's arguments are: surely there, and surely its own.
+fn writable_in(maps: &str) -> Option<u64> {
+    const ROOM: u64 = 64;
+    let private = |line: &&str| line.split_whitespace().nth(1) == Some("rw-p");
+    let stack = maps.lines().filter(private).find(|line| line.ends_with("[stack]"));
+    let (_, end) = stack.or_else(|| maps.lines().find(private)).and_then(range)?;
+    Some(end - ROOM)
+}
+
+fn range(line: &str) -> Option<(u64, u64)> {
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+fn is_zombie(tid: libc::pid_t) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat"));
+    stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])))
+}
+
+fn request(what: libc::c_uint, tid: libc::pid_t, address: usize, data: usize) -> io::Result<libc::c_long> {
+    // SAFETY: of the requests made here, those that write to our memory are given an address in `data` of something that
+    // is large enough and outlives the call; the others take numbers.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_ptrace,
+            libc::c_long::from(what),
+            libc::c_long::from(tid),
+            ptr::without_provenance::<u8>(address),
+            ptr::with_exposed_provenance::<u8>(data),
+        )
+    };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A process that sleeps, with a file as its standard input.
+    fn sleeper(input: &File) -> Child {
+        Command::new("sleep").arg("1000").stdin(Stdio::from(input.try_clone().unwrap())).spawn().unwrap()
+    }
+
+    fn file() -> File {
+        let path = std::env::temp_dir().join(format!(
+            "burrow-trace-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        fs::remove_file(path).unwrap();
+        file
+    }
+
+    fn state(child: &Child) -> String {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        stat.rsplit_once(") ").unwrap().1[..1].to_owned()
+    }
+
+    #[test]
+    fn a_call_is_made_as_the_process_and_leaves_no_trace() {
+        let file = file();
+        let mut child = sleeper(&file);
+        let maps = || fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
+        // Until it sleeps, it is still being executed.
+        while fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap() != "hrtimer_nanosleep" {
+            std::thread::yield_now();
+        }
+        let before = maps();
+        let mut thread = Tracee::seize(child.id(), IfWeDie::ItDies).unwrap().unwrap();
+        let site = CallSite::find(child.id()).unwrap();
+        for _ in 0..3 {
+            assert_eq!(thread.call(&site, libc::SYS_getpid, [0; 6]).unwrap(), u64::from(child.id()));
+        }
+        let refused = thread.call(&site, libc::SYS_close, [999, 0, 0, 0, 0, 0]).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
+        // A write lock on the first byte: `struct flock` with its kind, and a length of one.
+        let mut lock = [0; 32];
+        lock[0] = 1;
+        lock[16] = 1;
+        let set = u64::try_from(libc::F_SETLK).unwrap();
+        site.with(lock, |at| thread.call(&site, libc::SYS_fcntl, [0, set, at, 0, 0, 0])).unwrap();
+        drop(thread);
+
+        let held = format!(" {} ", child.id());
+        let inode = format!(":{} 0 0", file.metadata().unwrap().ino());
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        assert!(locks.lines().any(|line| line.contains(&held) && line.contains(&inode)), "{locks}");
+        assert_eq!(maps(), before);
+        while state(&child) != "S" {
+            assert!(child.try_wait().unwrap().is_none(), "it goes on sleeping");
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_stopped_process_stays_stopped() {
+        let mut child = sleeper(&file());
+        let pid = i32::try_from(child.id()).unwrap();
+        // SAFETY: sends a signal to a child of ours, which is not waited for yet.
+        unsafe { libc::kill(pid, libc::SIGSTOP) };
+        while state(&child) != "T" {
+            std::thread::yield_now();
+        }
+        let mut thread = Tracee::seize(child.id(), IfWeDie::ItDies).unwrap().unwrap();
+        let site = CallSite::find(child.id()).unwrap();
+        assert_eq!(thread.call(&site, libc::SYS_getpid, [0; 6]).unwrap(), u64::from(child.id()));
+        drop(thread);
+        while state(&child) != "T" {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_none() {
+        let mut child = Command::new("true").spawn().unwrap();
+        while state(&child) != "Z" {
+            std::thread::yield_now();
+        }
+        assert!(Tracee::seize(child.id(), IfWeDie::ItDies).unwrap().is_none());
+        child.wait().unwrap();
+    }
+}

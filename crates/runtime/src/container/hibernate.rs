@@ -1,0 +1,181 @@
+//! From a machine to its processes on disk.
+//!
+//! CRIU does the work (see [`super::criu`]); here it is given its place, and what is left of it is tidied up. It runs in
+//! the cgroup *aside* of the machine's, so that it does not freeze with it and `destroy` finds it.
+
+use std::error::Error;
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+
+use burrow_model::SandboxId;
+
+use super::about::About;
+use super::cgroup::{Aside, Group};
+use super::criu::{self, Criu, CriuError, Frozen, Place};
+use super::process::Process;
+use super::workshop::Note;
+use super::{Shared, step};
+use crate::{DumpOptions, Dumped, Machine, Obstacle, RuntimeError};
+
+/// CRIU, where it works.
+#[derive(Debug)]
+pub(super) struct Tool {
+    pub(super) criu: Criu,
+    pub(super) version: String,
+}
+
+/// Where the work on a machine's processes happens.
+pub(super) struct Site {
+    pub(super) group: PathBuf,
+    pub(super) aside: Aside,
+}
+
+impl Site {
+    /// `None` on a host without a v2 tree.
+    pub(super) fn of(group: &Group<'_>) -> Option<Self> {
+        Some(Self { group: group.unified_path()?, aside: group.aside()? })
+    }
+}
+
+/// Refused before anything is tried, where `capabilities` says that it cannot work.
+pub(super) const UNABLE: &str = "this host cannot keep processes; `burrow doctor` says why";
+
+/// A step of several.
+pub(super) const NAMES_AWAY: &str = "take away what names deleted files";
+
+impl Shared {
+    pub(super) fn obstacles(&self, id: &SandboxId) -> Result<Vec<Obstacle>, RuntimeError> {
+        let site = Site::of(&self.live(id)?).ok_or_else(|| unable(id))?;
+        let found = criu::obstacles(&site.group).map_err(step("look at the processes", id))?;
+        Ok(found.into_iter().map(Obstacle::from).collect())
+    }
+
+    pub(super) fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
+        let site = Site::of(&self.live(id)?).ok_or_else(|| unable(id))?;
+        criu::ram_bytes(&site.group).map_err(step("look at the processes", id))
+    }
+
+    pub(super) fn cpu_us(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
+        self.live(id)?.cpu_us().map_err(step("read the processor time", id))
+    }
+
+    pub(super) fn dump(&self, id: &SandboxId, options: &DumpOptions) -> Result<Dumped, RuntimeError> {
+        let tool = self.tool.as_ref().ok_or_else(|| unable(id))?;
+        let group = self.group_of(id, &options.machine)?;
+        let site = Site::of(&group).ok_or_else(|| unable(id))?;
+        let about = About::here(&tool.version).map_err(step("look at this host", id))?;
+        let was_frozen = group.is_frozen().map_err(step("look at the machine", id))?;
+        criu::take_away(&options.root).map_err(step(NAMES_AWAY, id))?;
+        let images = File::open(&options.images).map_err(step("open the directory for the dump", id))?;
+        let aside = site.aside.create().map_err(step("make a cgroup for CRIU", id))?;
+        let work = self.workshop.clear(id).map_err(step("make a directory for CRIU", id))?;
+        let noted = self.workshop.note(id, Note::Dumping, &options.root);
+        noted.map_err(step("write to CRIU's directory", id))?;
+        let outcome = tool.criu.dump(&criu::DumpOptions {
+            pid: options.machine.pid,
+            root: &options.root,
+            images: images.as_fd(),
+            work: work.as_fd(),
+            group: &site.group,
+            was_frozen,
+            // Of the v1 trees only the machine's own matter, and it is not the machine.
+            place: Place { unified: Some(aside.as_fd()), tasks: &[], run: self.workshop.run(&options.root) },
+        });
+        self.tidy_up(id, &site);
+        match outcome {
+            Ok(Frozen { for_so_long, named }) => {
+                if named && let Err(error) = self.workshop.note(id, Note::Named, &options.root) {
+                    // Nobody would take them away again.
+                    criu::take_away(&options.root).map_err(step(NAMES_AWAY, id))?;
+                    if !was_frozen {
+                        group.thaw().map_err(step("resume the machine", id))?;
+                    }
+                    return Err(step("write to CRIU's directory", id)(error));
+                }
+                let paused_us = if was_frozen { 0 } else { for_so_long.as_micros() };
+                Ok(Dumped { about: about.to_json(), paused_us: u64::try_from(paused_us).unwrap_or(u64::MAX) })
+            }
+            Err(CriuError::Obstacles { obstacles }) => Err(RuntimeError::Obstacles {
+                id: id.clone(),
+                obstacles: obstacles.into_iter().map(Obstacle::from).collect(),
+            }),
+            Err(error) => Err(RuntimeError::Dump { id: id.clone(), reason: in_words(&error) }),
+        }
+    }
+
+    pub(super) fn mend(
+        &self,
+        id: &SandboxId,
+        machine: &Machine,
+        stays_frozen: bool,
+    ) -> Result<(), RuntimeError> {
+        let group = self.group_of(id, machine)?;
+        let cut_short = self.workshop.noted(id, Note::Dumping).map_err(step("read CRIU's directory", id))?;
+        if let (Some(site), Some(root)) = (Site::of(&group), cut_short) {
+            // CRIU is never killed in a dump: what it has put into the processes must come out again first. It gives up by
+            // itself when nobody answers.
+            site.aside.await_end().map_err(step("wait for the end of a dump", id))?;
+            criu::recover(&site.group, true).map_err(step("put the machine right", id))?;
+            criu::take_away(&root).map_err(step(NAMES_AWAY, id))?;
+            self.tidy_up(id, &site);
+        }
+        if stays_frozen {
+            return group.freeze().map_err(step("put the machine right", id));
+        }
+        self.resume(id)
+    }
+
+    pub(super) fn resume(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let group = self.live(id)?;
+        if let Some(root) = self.workshop.noted(id, Note::Named).map_err(step("read CRIU's directory", id))? {
+            criu::take_away(&root).map_err(step(NAMES_AWAY, id))?;
+            self.workshop.remove(id).map_err(step("remove CRIU's directory", id))?;
+        }
+        group.thaw().map_err(step("resume the machine", id))
+    }
+
+    /// After CRIU has ended. What cannot be removed is found by `destroy` and by the next dump.
+    pub(super) fn tidy_up(&self, id: &SandboxId, site: &Site) {
+        for left in [site.aside.remove(), self.workshop.remove(id)] {
+            if let Err(error) = left {
+                tracing::warn!(%id, %error, "CRIU left something behind");
+            }
+        }
+    }
+
+    /// The group of a machine that lives and is the one meant.
+    fn group_of(&self, id: &SandboxId, machine: &Machine) -> Result<Group<'_>, RuntimeError> {
+        let group = self.live(id)?;
+        let looking = "look for the machine";
+        let in_group = group.has(machine.pid).map_err(step(looking, id))?;
+        // Asked last: a process that is still the same one was so when its cgroup was read.
+        match in_group && Process::find(machine).map_err(step(looking, id))?.is_some() {
+            true => Ok(group),
+            false => Err(RuntimeError::NoMachine { id: id.clone() }),
+        }
+    }
+}
+
+fn unable(id: &SandboxId) -> RuntimeError {
+    RuntimeError::Dump { id: id.clone(), reason: UNABLE.to_owned() }
+}
+
+/// An error and what caused it, in one line.
+pub(super) fn in_words(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(": ");
+        words.push_str(&error.to_string());
+        cause = error.source();
+    }
+    words
+}
+
+impl From<criu::Obstacle> for Obstacle {
+    fn from(found: criu::Obstacle) -> Self {
+        let criu::Obstacle { pid, name, reason } = found;
+        Self { pid, process: name, reason: reason.to_string(), passes: reason.passes() }
+    }
+}
