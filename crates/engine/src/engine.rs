@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use burrow_catalog::{Catalog, Page, PageRequest, SandboxFilter, SandboxRow};
 use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
-use burrow_model::{Image, ImageId, Limits, SandboxId, SandboxSpec, State, TenantId};
+use burrow_model::{
+    Image, ImageId, Limits, RotatePolicy, SandboxId, SandboxSpec, SleepPolicy, SnapshotPolicy, State,
+    TenantId,
+};
 use burrow_runtime::{Capabilities, Incidents};
 use burrow_volumes::Space;
 
-use crate::actor::{Command, Creation, Reply};
+use crate::actor::{Command, Creation, Reply, Source};
 use crate::egress::EgressLog;
 use crate::shared::Shared;
 use crate::stock::{Kind, Ready, Stock};
-use crate::{CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, recovery, upkeep};
+use crate::{CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, idle, recovery, upkeep};
 
 /// A create that loses the race for its name to one that then fails tries again, this often at most.
 const CREATE_ATTEMPTS_MAX: usize = 5;
@@ -44,6 +47,7 @@ impl Engine {
         upkeep::spawn(&shared);
         let engine = Self { shared };
         engine.clear_builds().await?;
+        idle::spawn(&engine);
         Ok(engine)
     }
 
@@ -121,10 +125,11 @@ impl Engine {
         let ready = self.take_ready(tenant, options, image).await?;
         let id = ready.as_ref().map_or_else(SandboxId::generate, |ready| ready.id.clone());
         let row = self.new_row(id, tenant, options, image);
-        let (idempotency, ready) = (options.idempotency.clone(), ready.map(Box::new));
+        let idempotency = options.idempotency.clone();
+        let source = ready.map_or(Source::Image, |ready| Source::Ready(Box::new(ready)));
         // The actor itself makes the row durable, as its first deed: whoever finds the row finds an actor at work on it.
         let actor = self.shared.registry.add(&self.shared, row);
-        match actor.ask(|reply| Command::Create { idempotency, ready, reply }).await? {
+        match actor.ask(|reply| Command::Create { idempotency, source, reply }).await? {
             Creation::Fresh(row) => Ok(Created { row: *row, fresh: true }),
             Creation::Repeated(existing) => {
                 // Its creator may still be at work: the actor answers after that.
@@ -203,7 +208,7 @@ impl Engine {
 
     /// Brings it to `running` from stopped, failed or paused. Of a running one: nothing to do.
     pub async fn start_sandbox(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
-        self.ask(tenant, id, |reply| Command::Start { reply }).await
+        self.ask(tenant, id, |reply| Command::Start { fresh: false, reply }).await
     }
 
     /// Ends its processes, letting them end by themselves for `grace`. An ephemeral one is then gone.
@@ -242,7 +247,7 @@ impl Engine {
         self.ask(tenant, id, |reply| Command::Update { update: Box::new(update), reply }).await
     }
 
-    /// The guest of a running sandbox; wakes a paused one.
+    /// The guest of a running sandbox; wakes one that sleeps.
     pub async fn guest(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
         self.ask(tenant, id, |reply| Command::Use { reply }).await
     }
@@ -280,6 +285,7 @@ impl Engine {
 
     pub(crate) async fn admit_create(&self, options: &CreateOptions) -> Result<(), EngineError> {
         check_limits(&options.limits, &self.shared.policy.limits_max)?;
+        check_policies(&options.sleep, options.snapshots.as_ref(), options.rotate.as_ref())?;
         if let Some(network) = &options.network {
             self.shared.policy.egress.check(network)?;
         }
@@ -322,6 +328,9 @@ impl Engine {
                 lifetime: options.lifetime,
                 services: options.services.clone(),
                 network: options.network.clone().unwrap_or_else(|| self.default_network().clone()),
+                sleep: options.sleep,
+                snapshots: options.snapshots,
+                rotate: options.rotate.clone(),
             },
             state: State::Creating,
             stop_reason: None,
@@ -334,8 +343,26 @@ impl Engine {
             stopped_ms: None,
             failure: None,
             generation: 0,
+            dump: None,
+            origin: None,
+            active_ms: Some(now),
+            slept_ms: None,
+            rotated_ms: None,
+            snapshotted_ms: None,
         }
     }
+}
+
+/// What is to happen to a sandbox by itself must make sense.
+pub(crate) fn check_policies(
+    sleep: &SleepPolicy,
+    snapshots: Option<&SnapshotPolicy>,
+    rotate: Option<&RotatePolicy>,
+) -> Result<(), EngineError> {
+    sleep.check()?;
+    snapshots.map_or(Ok(()), SnapshotPolicy::check)?;
+    rotate.map_or(Ok(()), RotatePolicy::check)?;
+    Ok(())
 }
 
 pub(crate) fn check_limits(limits: &Limits, max: &Limits) -> Result<(), EngineError> {
@@ -355,7 +382,7 @@ pub(crate) fn check_limits(limits: &Limits, max: &Limits) -> Result<(), EngineEr
 }
 
 /// 256 random bits: what proves to a guest that its host is speaking.
-fn new_token() -> String {
+pub(crate) fn new_token() -> String {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
     data_encoding::HEXLOWER.encode(&bytes)

@@ -4,7 +4,9 @@ use burrow_catalog::CatalogError;
 use burrow_egress::{EgressError, PolicyError};
 use burrow_guest::client::GuestError;
 use burrow_images::ImageError;
-use burrow_model::{LimitsError, Name, Refusal, SandboxId};
+use burrow_model::{
+    DumpId, LimitsError, Name, PolicyError as OwnPolicyError, Refusal, SandboxId, SnapshotId,
+};
 use burrow_network::NetworkError;
 use burrow_runtime::RuntimeError;
 use burrow_volumes::VolumeError;
@@ -89,6 +91,34 @@ pub enum EngineError {
     ImagesBusy { waiting: usize },
     #[error("the step `{step}` {ended}: {tail}")]
     BuildStep { step: String, ended: String, tail: String },
+    #[error(transparent)]
+    Policy(#[from] OwnPolicyError),
+    #[error("no snapshot `{what}`")]
+    SnapshotNotFound { what: String },
+    #[error("the name `{name}` is taken by snapshot `{existing}`")]
+    SnapshotNameTaken { name: String, existing: SnapshotId },
+    #[error("snapshot `{id}` is what sandbox `{by}` is put back to from time to time")]
+    SnapshotInUse { id: SnapshotId, by: SandboxId },
+    #[error("snapshot `{id}` is being used: a sandbox is made from it or goes back to it")]
+    SnapshotBusy { id: SnapshotId },
+    #[error("snapshot `{snapshot}` was taken by the driver `{driver}`")]
+    OtherDriver { snapshot: SnapshotId, driver: String },
+    #[error("sandbox `{id}` cannot keep its processes on this host: {reason}")]
+    NoHibernate { id: SandboxId, reason: String },
+    #[error(
+        "{needed_bytes} bytes do not fit into the pool: it has {free_bytes} left, {reserve_bytes} of them its reserve"
+    )]
+    NoRoom { needed_bytes: u64, free_bytes: u64, reserve_bytes: u64 },
+    #[error("sandbox `{id}` was put to sleep")]
+    Asleep { id: SandboxId },
+    #[error("sandbox `{id}` went back to a snapshot")]
+    Replaced { id: SandboxId },
+    #[error("the processes of sandbox `{id}` are not where they were kept")]
+    DumpMissing { id: SandboxId },
+    #[error("dump `{dump}` was made by something that says too little about it")]
+    DumpUnknown { dump: DumpId },
+    #[error("a fork has from 1 to {max} children, not {given}")]
+    ForkCount { given: usize, max: usize },
     #[error("the daemon is shutting down")]
     ShuttingDown,
     #[error("the engine was told to fail at `{point}`")]
@@ -97,6 +127,7 @@ pub enum EngineError {
 
 impl EngineError {
     /// What to do about it.
+    #[expect(clippy::too_many_lines, reason = "one arm for each error, and no more in them than a sentence")]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotFound { .. } => Some("`burrow ls` lists the sandboxes there are"),
@@ -139,6 +170,24 @@ impl EngineError {
             Self::NetworkDiffers { .. } => {
                 Some("`burrow update` changes what it may reach; or leave out what you want it to reach")
             }
+            Self::Runtime(error) => runtime_hint(error),
+            Self::SnapshotNotFound { .. } => Some("`burrow snapshot ls` lists the snapshots there are"),
+            Self::SnapshotNameTaken { .. } => Some("choose another name, or remove that snapshot first"),
+            Self::SnapshotInUse { .. } => Some("`burrow update --rotate-every never` ends that"),
+            Self::SnapshotBusy { .. } => Some("try again in a moment"),
+            Self::OtherDriver { .. } => Some("make a new sandbox of it instead"),
+            Self::NoHibernate { .. } => {
+                Some("`burrow stop` keeps its files; `burrow doctor` says what is missing")
+            }
+            Self::NoRoom { .. } => {
+                Some("`burrow gc` says what could go; `--files-only` needs no room for processes")
+            }
+            Self::Asleep { .. } => Some("`burrow attach` goes on where it was, and wakes it"),
+            Self::Replaced { .. } => Some("`burrow ps` lists what runs in it now"),
+            Self::DumpMissing { .. } | Self::DumpUnknown { .. } => {
+                Some("`burrow start --files-only` starts it without them")
+            }
+            Self::Volume(error) => error.hint(),
             Self::NetworkPolicy { source } => source.hint(),
             Self::Egress(source) => source.hint(),
             Self::ServiceNotFound { .. }
@@ -148,12 +197,32 @@ impl EngineError {
             | Self::Limits(_)
             | Self::Guest { .. }
             | Self::Catalog(_)
-            | Self::Volume(_)
+            | Self::Policy(_)
+            | Self::ForkCount { .. }
             | Self::Network(_)
-            | Self::Runtime(_)
             | Self::BuildInProgress { .. }
             | Self::ShuttingDown
             | Self::Injected { .. } => None,
         }
+    }
+}
+
+fn runtime_hint(error: &RuntimeError) -> Option<&'static str> {
+    match error {
+        RuntimeError::Obstacles { .. } => {
+            Some("end that process, or use `--files-only`, `burrow pause` or `burrow stop`")
+        }
+        RuntimeError::Restore { .. } | RuntimeError::Unfit { .. } => {
+            Some("`burrow start --files-only` starts it without them; its files are whole")
+        }
+        RuntimeError::Step { .. }
+        | RuntimeError::Boot { .. }
+        | RuntimeError::BootTimeout { .. }
+        | RuntimeError::NoMachine { .. }
+        | RuntimeError::Launcher { .. }
+        | RuntimeError::Host { .. }
+        | RuntimeError::NotAhead { .. }
+        | RuntimeError::Dump { .. }
+        | RuntimeError::Injected => None,
     }
 }

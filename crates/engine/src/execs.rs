@@ -11,9 +11,8 @@ use burrow_catalog::{ExecRow, ExecState as StoredState, PageRequest};
 use burrow_guest::client::Connection;
 use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, ReadMode, Request, StdinMode, TerminalSize};
 use burrow_model::{ExecId, SandboxId, TenantId};
-use tokio::net::TcpStream;
 
-use crate::{Engine, EngineError, Guest};
+use crate::{Engine, EngineError, Guest, GuestStream};
 
 /// Longest single wait for an exec's end; callers ask again.
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -41,7 +40,7 @@ pub struct StartedExec {
     pub info: ExecInfo,
     pub guest: Guest,
     /// After its first answer: output frames follow when `attach` was asked for.
-    pub connection: Connection<TcpStream>,
+    pub connection: Connection<GuestStream>,
 }
 
 /// What is known of an exec.

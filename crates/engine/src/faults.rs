@@ -38,9 +38,38 @@ pub const STOCK_POINTS: &[&str] =
 pub const IMAGE_POINTS: &[&str] =
     &["layer.staged", "layer.filled", "step.begun", "step.staged", "image.staged", "image.sealed"];
 
+/// Points on the way to sleep and back, into a snapshot, back to one, and of a child.
+pub const SLEEP_POINTS: &[&str] = &[
+    "hibernate.begun",
+    "hibernate.dumped",
+    "hibernate.sealed",
+    "hibernate.settled",
+    "hibernate.machine",
+    "hibernate.network",
+    "wake.begun",
+    "wake.network",
+    "wake.egress",
+    "wake.machine",
+    "wake.settled",
+    "snapshot.begun",
+    "snapshot.dumped",
+    "snapshot.disk",
+    "snapshot.sealed",
+    "snapshot.settled",
+    "restore.begun",
+    "restore.machine",
+    "restore.network",
+    "restore.volume",
+    "restore.settled",
+    "fork.base",
+    "fork.begun",
+    "fork.volume",
+    "fork.settled",
+];
+
 #[cfg(any(feature = "faults", debug_assertions))]
 fn is_known(point: &str) -> bool {
-    POINTS.contains(&point) || STOCK_POINTS.contains(&point) || IMAGE_POINTS.contains(&point)
+    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS].iter().any(|points| points.contains(&point))
 }
 
 /// Called right after what the point names has happened.

@@ -8,10 +8,10 @@ use burrow_guest::client::{Connection, GuestError};
 use burrow_guest::protocol::{PORT, Request};
 use burrow_network::Dial;
 use serde::de::DeserializeOwned;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::EngineError;
+use crate::activity::{Cut, GuestStream, Lease};
 
 /// The agent answers at once or not at all; a busy host may take seconds.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,6 +21,10 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Guest {
     pub(crate) row: Arc<SandboxRow>,
     pub(crate) dial: Arc<dyn Dial>,
+    /// Ends its streams when the machine goes.
+    pub(crate) cut: Cut,
+    /// While any clone of this lives, the sandbox is in use.
+    pub(crate) lease: Arc<Lease>,
 }
 
 impl Guest {
@@ -28,10 +32,15 @@ impl Guest {
         &self.row
     }
 
+    /// A connection to one of its ports.
+    pub(crate) async fn dial(&self, port: u16) -> std::io::Result<GuestStream> {
+        Ok(GuestStream::new(self.dial.dial(port).await?, &self.cut, self.lease.clone()))
+    }
+
     /// Sends a request and leaves the answer to the caller: for streams.
-    pub async fn open(&self, request: &Request) -> Result<Connection<TcpStream>, EngineError> {
+    pub async fn open(&self, request: &Request) -> Result<Connection<GuestStream>, EngineError> {
         let work = async {
-            let stream = self.dial.dial(PORT).await.map_err(GuestError::Io)?;
+            let stream = self.dial(PORT).await.map_err(GuestError::Io)?;
             Connection::open(stream, &self.row.token, request).await
         };
         self.bounded(REPLY_TIMEOUT, work).await
@@ -55,13 +64,16 @@ impl Guest {
     /// The first answer on a connection from [`Guest::open`].
     pub async fn reply<T: DeserializeOwned>(
         &self,
-        connection: &mut Connection<TcpStream>,
+        connection: &mut Connection<GuestStream>,
     ) -> Result<T, EngineError> {
         self.bounded(REPLY_TIMEOUT, connection.reply()).await
     }
 
     /// An error of this guest's connection as one of ours.
     pub fn error(&self, error: GuestError) -> EngineError {
+        if let Some(cut) = self.cut.error(&self.row.id) {
+            return cut;
+        }
         let id = self.row.id.clone();
         match error {
             GuestError::Refused(source) => EngineError::Guest { id, source },

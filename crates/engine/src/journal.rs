@@ -11,11 +11,16 @@
 //! | start     | network, machine         | undone: stopped, as before             |
 //! | stop      | machine, network         | completed: stopped                     |
 //! | delete    | machine, network, volume | completed: gone                        |
+//! | hibernate | a dump                   | undone: runs, or is paused, as before  |
+//! | wake      | network, machine         | undone: hibernated, its dump kept      |
+//! | snapshot  | a dump, a disk snapshot  | undone: as if it had never been asked  |
+//! | restore   | machine, network, volume | completed: with the snapshot's state   |
 //!
-//! A sandbox's doors to the egress process are part of its network: they are closed before it is released.
+//! A hibernate and a snapshot name what they make beside the sandbox in the row's [`Detail`]. A restore replaces what it
+//! could only undo from the snapshot it took first, so it goes on instead. A sandbox's doors to the egress process are part of its network: they are closed before it is released.
 
 use burrow_catalog::OperationRow;
-use burrow_model::{OperationId, SandboxId, TenantId};
+use burrow_model::{DumpId, OperationId, SandboxId, SnapshotId, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// One kind of thing on the host that belongs to a sandbox.
@@ -33,6 +38,10 @@ pub enum Operation {
     Start,
     Stop,
     Delete,
+    Hibernate,
+    Wake,
+    Snapshot,
+    Restore,
 }
 
 /// Where a sandbox is when an operation has been unwound or completed.
@@ -40,10 +49,36 @@ pub enum Operation {
 pub enum Settlement {
     Stopped,
     Gone,
+    /// As the operation found it: its machine runs, or is paused, if it did before.
+    AsBefore,
+    Hibernated,
+    /// With the files of the snapshot, and asleep with its processes, or stopped.
+    Restored,
+}
+
+/// What an operation makes or uses beside the sandbox's own resources. Durable with the row, so that it can be undone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Detail {
+    /// Made by a snapshot; gone back to by a restore.
+    pub snapshot: Option<SnapshotId>,
+    /// Made by a hibernate or a snapshot; the processes a restore brings back.
+    pub dump: Option<DumpId>,
+    /// Whether the sandbox was paused before.
+    pub paused: bool,
 }
 
 impl Operation {
-    pub const ALL: [Self; 4] = [Self::Create, Self::Start, Self::Stop, Self::Delete];
+    pub const ALL: [Self; 8] = [
+        Self::Create,
+        Self::Start,
+        Self::Stop,
+        Self::Delete,
+        Self::Hibernate,
+        Self::Wake,
+        Self::Snapshot,
+        Self::Restore,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,6 +86,10 @@ impl Operation {
             Self::Start => "start",
             Self::Stop => "stop",
             Self::Delete => "delete",
+            Self::Hibernate => "hibernate",
+            Self::Wake => "wake",
+            Self::Snapshot => "snapshot",
+            Self::Restore => "restore",
         }
     }
 
@@ -58,11 +97,13 @@ impl Operation {
         Self::ALL.into_iter().find(|operation| operation.as_str() == text)
     }
 
-    /// What it may touch, in the order it makes it; removal goes from the end.
+    /// What it may touch of the sandbox's own, in the order it makes it; removal goes from the end. What a hibernate or a
+    /// snapshot makes is named by its [`Detail`].
     pub fn resources(self) -> &'static [Resource] {
         match self {
             Self::Create | Self::Delete => &[Resource::Volume, Resource::Network, Resource::Machine],
-            Self::Start | Self::Stop => &[Resource::Network, Resource::Machine],
+            Self::Start | Self::Stop | Self::Wake | Self::Restore => &[Resource::Network, Resource::Machine],
+            Self::Hibernate | Self::Snapshot => &[],
         }
     }
 
@@ -70,19 +111,30 @@ impl Operation {
         match self {
             Self::Create | Self::Delete => Settlement::Gone,
             Self::Start | Self::Stop => Settlement::Stopped,
+            Self::Hibernate | Self::Snapshot => Settlement::AsBefore,
+            Self::Wake => Settlement::Hibernated,
+            Self::Restore => Settlement::Restored,
         }
     }
 
     /// The row that must be durable before the first resource.
-    pub fn row(self, tenant: &TenantId, sandbox: &SandboxId, now_ms: u64) -> OperationRow {
+    pub fn row(self, tenant: &TenantId, sandbox: &SandboxId, detail: &Detail, now_ms: u64) -> OperationRow {
         OperationRow {
             id: OperationId::generate(),
             tenant: tenant.clone(),
             sandbox: sandbox.clone(),
             kind: self.as_str().to_owned(),
             steps: serde_json::to_value(self.resources()).expect("a list of unit variants is JSON"),
+            detail: serde_json::to_value(detail).expect("ids are JSON"),
             started_ms: now_ms,
         }
+    }
+}
+
+impl Detail {
+    /// As an operation's row holds it. One of a newer version may say more; what it says beside is not ours to undo.
+    pub fn of(row: &OperationRow) -> Self {
+        serde_json::from_value(row.detail.clone()).unwrap_or_default()
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   Engine ──► Registry ──► one Actor task per sandbox (bounded inbox, owns the row and its State)
-//!                              │ operations: create · start · stop · delete (journaled)
-//!                              │ pause · resume · update
+//!                              │ operations: create · start · stop · delete · hibernate · wake · snapshot · restore
+//!                              │ (journaled); pause · resume · update
 //!                              ▼
 //!        catalog   volumes   network   egress   runtime     (the seams; handed in)
 //! ```
@@ -13,8 +13,10 @@
 //!
 //! What is absent: syscalls, SQL, HTTP, a clock it was not given.
 
+mod activity;
 mod actor;
 mod clock;
+mod dump;
 mod egress;
 mod engine;
 mod error;
@@ -22,31 +24,41 @@ mod events;
 mod execs;
 
 pub mod faults;
+mod gc;
 mod guest;
+mod idle;
 mod images;
 pub mod journal;
 mod operations;
 mod options;
+mod pins;
 mod ports;
 mod recovery;
 mod registry;
 mod services;
 mod shared;
+mod snapshots;
 mod stock;
 mod upkeep;
 
+pub use activity::GuestStream;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use egress::{DENIED_MAX, Denied, EgressInForce, EgressSettings, EgressTotals};
 pub use engine::{Created, Engine};
 pub use error::EngineError;
 pub use execs::{ExecOptions, ExecRecord, StartedExec};
+pub use gc::{GcAction, GcItem, GcOptions, GcReport, GcThing};
 pub use guest::Guest;
 pub use images::{
     BuildContext, BuildOptions, BuildStage, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
     ImageItem, ImageProgress, ItemState, OpenedArchive, Pruned, PullOptions, Removed, Tell, packages_recipe,
 };
 pub use options::{
-    CreateOptions, ImagePolicy, LimitsChange, NetworkChange, Policy, Seams, StockPolicy, UpdateOptions,
+    CreateOptions, IdlePolicy, ImagePolicy, LimitsChange, NetworkChange, Policy, Seams, StockPolicy,
+    UpdateOptions,
 };
 pub use ports::{PortList, PortStream};
 pub use services::ServiceStatus;
+pub use snapshots::{
+    FORK_MAX, ForkOptions, Forked, FromSnapshot, Restored, SnapshotOptions, TreeItem, TreeNode,
+};

@@ -7,20 +7,24 @@ use burrow_catalog::SandboxRow;
 use burrow_guest::protocol::{Boot, GENERATION, PORT};
 use burrow_model::SandboxId;
 use burrow_network::{GATEWAY_V4, SANDBOX_V4};
-use burrow_runtime::{BootOptions, FinishOptions, Runtime};
+use burrow_runtime::{BootOptions, FinishOptions, RestoreOptions, Runtime};
 
+use crate::activity::{Activity, Cut};
 use crate::actor::Live;
+use crate::dump::Kept;
 use crate::journal::{Operation, Resource};
 use crate::shared::Shared;
 use crate::stock::Ready;
-use crate::{EngineError, egress, faults, services};
+use crate::{EngineError, Guest, egress, faults, services};
 
-/// Network, then its doors and the machine. The caller unwinds when this fails.
+/// Network, then its doors and the machine, which finds out at its boot if its files were another's (`renew`). The caller
+/// unwinds when this fails.
 pub(crate) async fn bring_up(
     shared: &Shared,
     row: &SandboxRow,
     root: PathBuf,
     operation: Operation,
+    renew: bool,
 ) -> Result<Live, EngineError> {
     let runtime = shared.runtime(&row.spec.driver)?;
     let link = shared.seams.network.connect(&row.id).await?;
@@ -30,7 +34,7 @@ pub(crate) async fn bring_up(
         attachment: link.attachment,
         hostname: hostname(row),
         limits: row.spec.limits,
-        boot_document: boot_document(shared, row).await?,
+        boot_document: boot_document(shared, row, renew).await?,
     };
     // Side by side, since neither needs the other; a program inside must not find a network that is not there yet,
     // which is why both are done before anybody is answered.
@@ -42,7 +46,7 @@ pub(crate) async fn bring_up(
     let machine = machine?;
     attached?;
     faults::hit(if operation == Operation::Create { "create.machine" } else { "start.machine" })?;
-    Ok(Live { dial: link.dial, machine, runtime })
+    Ok(Live::new(link.dial, machine, runtime))
 }
 
 /// As [`bring_up`], of what was made ahead: network and machine are there, and wait to be told whose they are.
@@ -51,19 +55,63 @@ pub(crate) async fn bring_up_ready(
     row: &SandboxRow,
     ready: Ready,
 ) -> Result<Live, EngineError> {
-    let options = FinishOptions { hostname: hostname(row), boot_document: boot_document(shared, row).await? };
+    let options =
+        FinishOptions { hostname: hostname(row), boot_document: boot_document(shared, row, false).await? };
     let (attached, machine) =
         tokio::join!(egress::attach(shared, row), ready.runtime.finish(&row.id, ready.begun, options));
     let machine = machine?;
     attached?;
-    Ok(Live { dial: ready.dial, machine, runtime: ready.runtime })
+    Ok(Live::new(ready.dial, machine, ready.runtime))
+}
+
+/// Network, doors and the machine of processes that are kept. Nothing of it has run when this returns: it is paused, until
+/// its row says that it runs. The caller unwinds when this fails.
+pub(crate) async fn bring_back(
+    shared: &Shared,
+    row: &SandboxRow,
+    root: PathBuf,
+    kept: &Kept,
+    activity: &Arc<Activity>,
+) -> Result<Live, EngineError> {
+    let runtime = shared.runtime(&row.spec.driver)?;
+    let link = shared.seams.network.connect_later(&row.id).await?;
+    faults::hit("wake.network")?;
+    let cut = Cut::default();
+    let foreign = kept.about.is_foreign(row);
+    let introduce = foreign.then(|| {
+        let guest = Guest {
+            row: Arc::new(row.clone()),
+            dial: link.dial.clone(),
+            cut: cut.clone(),
+            lease: activity.lease(),
+        };
+        kept.about.introduction(row, hostname(row), guest)
+    });
+    let options = RestoreOptions {
+        root,
+        images: kept.images.clone(),
+        about: kept.about.runtime.clone(),
+        attachment: link.attachment,
+        limits: row.spec.limits,
+        hostname: foreign.then(|| hostname(row)),
+        introduce,
+    };
+    let doors = async {
+        egress::attach(shared, row).await?;
+        faults::hit("wake.egress")
+    };
+    let (attached, machine) = tokio::join!(doors, runtime.restore(&row.id, options));
+    let machine = machine?;
+    attached?;
+    faults::hit("wake.machine")?;
+    Ok(Live { dial: link.dial, machine, runtime, cut })
 }
 
 fn hostname(row: &SandboxRow) -> String {
     row.name.as_ref().map_or_else(|| row.id.to_string(), ToString::to_string)
 }
 
-async fn boot_document(shared: &Shared, row: &SandboxRow) -> Result<Vec<u8>, EngineError> {
+async fn boot_document(shared: &Shared, row: &SandboxRow, renew: bool) -> Result<Vec<u8>, EngineError> {
     let image = shared.image_config(&row.tenant, &row.image).await?;
     let boot = Boot {
         generation: GENERATION,
@@ -72,6 +120,7 @@ async fn boot_document(shared: &Shared, row: &SandboxRow) -> Result<Vec<u8>, Eng
         accept_from: GATEWAY_V4.into(),
         ram_bytes: u64::from(row.spec.limits.ram_mib) * burrow_model::MIB,
         services: services::for_guest(row, &image),
+        renew,
     };
     Ok(serde_json::to_vec(&boot).expect("a boot document is JSON"))
 }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use burrow_catalog::{Catalog, Idempotency};
 use burrow_egress::Egress;
 use burrow_model::network::{RULES_MAX, SETS_MAX};
-use burrow_model::{EgressRule, Lifetime, Limits, Name, NetworkMode, NetworkPolicy, ServiceSpec};
+use burrow_model::{
+    EgressRule, Lifetime, Limits, Name, NetworkMode, NetworkPolicy, RotatePolicy, ServiceSpec, SleepPolicy,
+    SnapshotPolicy,
+};
 use burrow_network::Network;
 use burrow_runtime::Runtime;
 use burrow_volumes::Volumes;
@@ -38,6 +41,16 @@ pub struct Policy {
     pub stock: StockPolicy,
     pub images: ImagePolicy,
     pub egress: EgressSettings,
+    pub idle: IdlePolicy,
+}
+
+/// How idleness is told, and what becomes of what nobody uses.
+#[derive(Clone, Copy, Debug)]
+pub struct IdlePolicy {
+    /// Thousandths of a processor that count as work when a sandbox uses more of them.
+    pub cpu_millis: u32,
+    /// Whether `gc` may remove sandboxes, or only tells of them.
+    pub gc_sandboxes: bool,
 }
 
 /// How images are made.
@@ -78,6 +91,9 @@ pub struct CreateOptions {
     pub services: BTreeMap<Name, ServiceSpec>,
     /// What it may reach; the operator's default when absent.
     pub network: Option<NetworkPolicy>,
+    pub sleep: SleepPolicy,
+    pub snapshots: Option<SnapshotPolicy>,
+    pub rotate: Option<RotatePolicy>,
     pub idempotency: Option<Idempotency>,
 }
 
@@ -90,6 +106,9 @@ pub struct UpdateOptions {
     pub env: BTreeMap<String, Option<String>>,
     pub services: BTreeMap<Name, Option<ServiceSpec>>,
     pub network: Option<NetworkChange>,
+    pub sleep: Option<SleepPolicy>,
+    pub snapshots: Option<Option<SnapshotPolicy>>,
+    pub rotate: Option<Option<RotatePolicy>>,
 }
 
 /// A change of what a sandbox may reach. What is `None` stays; what is added or removed comes after that.

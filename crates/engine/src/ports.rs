@@ -1,7 +1,7 @@
 //! The TCP ports of a sandbox: which listen, which anybody may open, and byte streams into them.
 //!
 //! ```text
-//!   connect ─► wake (resume a paused one, start a stopped one) ─► dial the sandbox's own address
+//!   connect ─► reach (wake a sleeping one, start a stopped one) ─► dial the sandbox's own address
 //!                                                                    │ refused: bound to loopback, or nothing there
 //!                                                                    └─► the agent dials loopback inside
 //! ```
@@ -21,9 +21,8 @@ use burrow_guest::protocol::{ErrorCode, ListeningPort, PORT, Request};
 use burrow_model::{Refusal, SandboxId, State, TenantId};
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
-use crate::{Engine, EngineError, Guest};
+use crate::{Engine, EngineError, Guest, GuestStream};
 
 /// How long after a start a port that refuses may still be about to listen: an interpreter that loads its libraries.
 const LISTEN_WAIT_MS: u64 = 15_000;
@@ -99,8 +98,8 @@ impl Engine {
         self.shared.registry.running(tenant, id)
     }
 
-    /// The guest of a sandbox, which is resumed or started for it.
-    pub async fn wake(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
+    /// The guest of a sandbox, which is woken or started for it.
+    pub async fn reach(&self, tenant: &TenantId, id: &SandboxId) -> Result<Guest, EngineError> {
         match self.guest(tenant, id).await {
             Err(EngineError::Refused { refusal: Refusal::Stopped | Refusal::Failed, .. }) => {
                 self.start_sandbox(tenant, id).await?;
@@ -118,7 +117,7 @@ impl Engine {
         port: u16,
     ) -> Result<PortStream, EngineError> {
         check(port)?;
-        let guest = self.wake(tenant, id).await?;
+        let guest = self.reach(tenant, id).await?;
         let mut pause = RETRY_PAUSE_MIN;
         for _ in 0..ATTEMPTS_MAX {
             match dial(&guest, port).await {
@@ -146,7 +145,7 @@ fn check(port: u16) -> Result<(), EngineError> {
 }
 
 async fn dial(guest: &Guest, port: u16) -> Result<PortStream, EngineError> {
-    match guest.dial.dial(port).await {
+    match guest.dial(port).await {
         Ok(stream) => Ok(PortStream { stream, head: Bytes::new() }),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => dial_inside(guest, port).await,
         Err(error) => Err(guest.error(GuestError::Io(error))),
@@ -174,7 +173,7 @@ async fn dial_inside(guest: &Guest, port: u16) -> Result<PortStream, EngineError
 /// Bytes to and from a port. Shutting down its writing side is passed on, and leaves the reading side open.
 #[derive(Debug)]
 pub struct PortStream {
-    stream: TcpStream,
+    stream: GuestStream,
     /// What the port said before we were done with the agent.
     head: Bytes,
 }

@@ -1,10 +1,11 @@
 //! After a start: makes the host hold exactly what the catalog says.
 //!
 //! ```text
-//!   1. open operations      unwind, then settle the row (undo create and start, complete stop and delete)
+//!   1. open operations      unwind, then settle the row: see `journal` for which are undone and which completed
 //!      stock                remove: its machines ended with the daemon that made them
 //!   2. running, paused      adopt by pid + start time + boot id; else stopped (persistent) or gone (ephemeral)
-//!   3. inventories          remove what no row names: machines, open doors, networks, volumes, images
+//!      hibernated           remove what may be left of their machines
+//!   3. inventories          remove what no row names: machines, open doors, networks, volumes, images, snapshots, dumps
 //! ```
 //!
 //! A step that fails is logged and leaves its row as it is: one broken sandbox must not keep the daemon down.
@@ -17,10 +18,12 @@ use burrow_catalog::{OperationRow, SandboxChange, SandboxRow};
 use burrow_guest::protocol::{Identity, Request};
 use burrow_model::{OperationId, SandboxId, State, StopReason};
 use burrow_runtime::Machine;
+use burrow_volumes::Inventory;
 use futures_util::{StreamExt as _, stream};
 
+use crate::activity::{Activity, Cut};
 use crate::actor::{self, Live};
-use crate::journal::{Operation, Settlement};
+use crate::journal::{Detail, Operation, Settlement};
 use crate::operations::unwind;
 use crate::shared::Shared;
 use crate::{EngineError, Guest, egress, images, stock};
@@ -63,12 +66,76 @@ async fn finish(shared: &Shared, operation: &OperationRow) -> Result<(), EngineE
     let kind = Operation::parse(&operation.kind).unwrap_or(Operation::Stop);
     tracing::info!(sandbox = %row.id, kind = kind.as_str(), "finishing an operation that was under way");
     unwind(shared, &row, kind, &mut |_| Ok(())).await?;
+    let detail = Detail::of(operation);
     match kind.settlement() {
         Settlement::Gone => {
             catalog.delete_sandbox(&row.id, Some(operation.id.clone()), shared.now_ms()).await?
         }
         Settlement::Stopped => mark_stopped(shared, &row, Some(operation.id.clone())).await?,
+        Settlement::AsBefore => take_back(shared, &row, operation, &detail).await?,
+        Settlement::Hibernated => {
+            let change =
+                SandboxChange { state: Some(State::Hibernated), ..SandboxChange::at(shared.now_ms()) };
+            catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
+        }
+        Settlement::Restored => go_on_with_restore(shared, &row, operation, &detail).await?,
     }
+    Ok(())
+}
+
+/// A hibernate or a snapshot that was cut short: its machine, if it lives, goes on, and what was made is removed.
+async fn take_back(
+    shared: &Shared,
+    row: &SandboxRow,
+    operation: &OperationRow,
+    detail: &Detail,
+) -> Result<(), EngineError> {
+    if let Some(machine) = row.machine.clone().and_then(|machine| serde_json::from_value(machine).ok())
+        && let Ok(runtime) = shared.runtime(&row.spec.driver)
+        && runtime.adopt(&row.id, &machine).await?
+    {
+        runtime.mend(&row.id, &machine, detail.paused).await?;
+    }
+    if let Some(dump) = &detail.dump {
+        shared.seams.volumes.remove_dump(dump).await?;
+    }
+    let catalog = &shared.seams.catalog;
+    if let Some(snapshot) = &detail.snapshot {
+        shared.seams.volumes.remove_snapshot(snapshot).await?;
+        catalog.delete_snapshot(snapshot, Some(operation.id.clone())).await?;
+    }
+    if row.state == State::Hibernating {
+        let state = if detail.paused { State::Paused } else { State::Running };
+        let change = SandboxChange { state: Some(state), ..SandboxChange::at(shared.now_ms()) };
+        catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
+    } else if detail.snapshot.is_none() {
+        catalog.finish_operation(&operation.id).await?;
+    }
+    Ok(())
+}
+
+/// The state it replaces was kept before it began, so going on loses nothing.
+async fn go_on_with_restore(
+    shared: &Shared,
+    row: &SandboxRow,
+    operation: &OperationRow,
+    detail: &Detail,
+) -> Result<(), EngineError> {
+    let catalog = &shared.seams.catalog;
+    let snapshot = match &detail.snapshot {
+        Some(snapshot) => catalog.snapshot(&row.tenant, snapshot).await?,
+        None => None,
+    };
+    let Some(snapshot) = snapshot else {
+        // It was removed meanwhile, by hand: the files that are there are what there is.
+        return mark_stopped(shared, row, Some(operation.id.clone())).await;
+    };
+    let disk_bytes = u64::from(row.spec.limits.disk_mib) * burrow_model::MIB;
+    shared.seams.volumes.replace_from_snapshot(&row.id, &snapshot.id, disk_bytes).await?;
+    let now_ms = shared.now_ms();
+    let change = actor::restored(row, &snapshot, detail, now_ms);
+    catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
+    catalog.mark_execs_lost(&row.id, row.generation, now_ms).await?;
     Ok(())
 }
 
@@ -91,8 +158,17 @@ async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineE
                 return Ok(());
             }
         }
+        State::Hibernated => {
+            // A crash between the commit and the machine's end leaves it standing still.
+            unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
+            shared.registry.add(shared, row);
+            return Ok(());
+        }
         // Their operation could not be finished above: they wait for a delete or the next start.
-        State::Creating
+        State::Hibernating
+        | State::Waking
+        | State::Restoring
+        | State::Creating
         | State::Starting
         | State::Stopping
         | State::Deleting
@@ -130,14 +206,16 @@ async fn adopt(shared: &Shared, row: &SandboxRow) -> Result<Option<Live>, Engine
     } else {
         // A crash between freezing and writing it down leaves a frozen machine that is called running.
         runtime.resume(&row.id).await?;
-        let guest = Guest { row: Arc::new(row.clone()), dial: dial.clone() };
+        let activity = Activity::new(shared.seams.clock.clone(), row);
+        let (cut, lease) = (Cut::default(), activity.lease());
+        let guest = Guest { row: Arc::new(row.clone()), dial: dial.clone(), cut, lease };
         if let Err(error) = guest.call_within::<Identity>(ADOPT_TIMEOUT, &Request::Ping).await {
             // It may be out of RAM or swamped: it runs, so it is kept, and its callers are told.
             tracing::warn!(sandbox = %row.id, error = &error as &dyn std::error::Error, "an adopted guest is silent");
         }
     }
     egress::adopt(shared, row).await;
-    Ok(Some(Live { dial, machine, runtime }))
+    Ok(Some(Live::new(dial, machine, runtime)))
 }
 
 async fn mark_stopped(
@@ -190,10 +268,30 @@ async fn sweep(shared: &Shared) -> Result<(), EngineError> {
         tracing::warn!(sandbox = %id, "removing a volume that no sandbox has");
         seams.volumes.destroy(id).await?;
     }
+    sweep_snapshots(shared, &rows, &volumes).await?;
     let images = images::known_volumes(shared, &volumes.images).await?;
     for id in volumes.staged.iter().chain(volumes.images.iter().filter(|id| !images.contains(id))) {
         tracing::warn!(image = %id, "removing an image that was never finished");
         seams.volumes.remove_image(id).await?;
+    }
+    Ok(())
+}
+
+/// Snapshots without a row, and dumps that neither a snapshot nor a sandbox names.
+async fn sweep_snapshots(shared: &Shared, rows: &[SandboxRow], found: &Inventory) -> Result<(), EngineError> {
+    let seams = &shared.seams;
+    let known = seams.catalog.all_snapshots().await?;
+    let snapshots: HashSet<_> = known.iter().map(|row| &row.snapshot.id).collect();
+    for id in found.snapshots.iter().filter(|id| !snapshots.contains(id)) {
+        tracing::warn!(snapshot = %id, "removing a snapshot that was never finished");
+        seams.volumes.remove_snapshot(id).await?;
+    }
+    let of_snapshots = known.iter().filter_map(|row| row.snapshot.dump.as_ref());
+    let of_sandboxes = rows.iter().filter_map(|row| row.dump.as_ref());
+    let dumps: HashSet<_> = of_snapshots.chain(of_sandboxes).collect();
+    for id in found.dumps.iter().filter(|id| !dumps.contains(id)) {
+        tracing::warn!(dump = %id, "removing a dump that nothing needs");
+        seams.volumes.remove_dump(id).await?;
     }
     Ok(())
 }

@@ -38,6 +38,10 @@ impl Registry {
         self.lock().remove(id);
     }
 
+    pub(crate) fn all(&self) -> Vec<ActorHandle> {
+        self.lock().values().cloned().collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }

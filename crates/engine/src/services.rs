@@ -85,6 +85,9 @@ fn service_update(name: Name, spec: Option<ServiceSpec>) -> UpdateOptions {
         env: std::collections::BTreeMap::new(),
         services: [(name, spec)].into(),
         network: None,
+        sleep: None,
+        snapshots: None,
+        rotate: None,
     }
 }
 

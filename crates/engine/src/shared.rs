@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::egress::EgressLog;
 use crate::events::Recorder;
 use crate::images::ImageWork;
+use crate::pins::Pins;
 use crate::registry::Registry;
 use crate::stock::Stock;
 use crate::{EngineError, Policy, Seams};
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     /// One image build at a time: it takes the whole machine anyway.
     pub(crate) builds: tokio::sync::Mutex<()>,
     pub(crate) images: ImageWork,
+    pub(crate) pins: Arc<Pins>,
     recorder: Recorder,
     image_configs: Mutex<HashMap<ImageId, ImageConfig>>,
     actors: Actors,
@@ -51,6 +53,7 @@ impl Shared {
             registry: Registry::default(),
             builds: tokio::sync::Mutex::new(()),
             images,
+            pins: Arc::default(),
             image_configs: Mutex::new(HashMap::new()),
             actors: Actors { alive: Mutex::new(Some(alive)), ended: tokio::sync::Mutex::new(ended) },
         })

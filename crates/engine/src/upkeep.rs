@@ -1,5 +1,5 @@
-//! What must be done from time to time: deleting sandboxes whose time is up, putting policies in force that could not
-//! be, forgetting old history.
+//! What must be done from time to time: deleting sandboxes and snapshots whose time is up, putting policies in force that
+//! could not be, forgetting old history.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use burrow_catalog::CatalogError;
 
 use crate::actor::Command;
 use crate::shared::Shared;
+use crate::snapshots;
 
 /// How late a sandbox may be deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,6 +27,9 @@ pub(crate) fn spawn(shared: &Arc<Shared>) {
             let Some(shared) = Weak::upgrade(&shared) else { return };
             put_in_force(&shared);
             let mut done = delete_expired(&shared).await;
+            if done.is_ok() {
+                done = delete_expired_snapshots(&shared).await;
+            }
             if sweep % SWEEPS_PER_PRUNING == 0 && done.is_ok() {
                 done = prune(&shared).await;
             }
@@ -45,6 +49,19 @@ async fn delete_expired(shared: &Shared) -> Result<(), CatalogError> {
         if let Some(actor) = shared.registry.get(&id) {
             actor.tell(Command::Expire);
         }
+    }
+    Ok(())
+}
+
+async fn delete_expired_snapshots(shared: &Shared) -> Result<(), CatalogError> {
+    for row in shared.seams.catalog.expired_snapshots(shared.now_ms()).await? {
+        let snapshot = row.snapshot;
+        if let Err(error) = snapshots::remove_snapshot(shared, &snapshot).await {
+            tracing::warn!(snapshot = %snapshot.id, error = &error as &dyn std::error::Error, "could not remove an expired snapshot");
+            continue;
+        }
+        let detail = serde_json::json!({ "snapshot": snapshot.id, "name": snapshot.name });
+        shared.event(&row.tenant, "snapshot.expired", Some(&snapshot.sandbox), detail);
     }
     Ok(())
 }

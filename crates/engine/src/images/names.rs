@@ -68,7 +68,11 @@ impl Engine {
         Ok(Removed::Image)
     }
 
-    async fn remove_image_itself(&self, tenant: &TenantId, image: &Image) -> Result<bool, EngineError> {
+    pub(crate) async fn remove_image_itself(
+        &self,
+        tenant: &TenantId,
+        image: &Image,
+    ) -> Result<bool, EngineError> {
         let shared = &self.shared;
         Stock::forget_image(shared, &image.id).await;
         // First the row: a crash in between leaves a volume without one, which the next start removes.

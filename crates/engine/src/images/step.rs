@@ -16,7 +16,8 @@ use burrow_guest::protocol::{
 use burrow_images::ImageError;
 use burrow_images::recipe::Run;
 use burrow_model::{
-    BUILD_LABEL, Image, ImageConfig, ImageId, ImageOrigin, Lifetime, NetworkPolicy, SandboxId, TenantId,
+    BUILD_LABEL, Image, ImageConfig, ImageId, ImageOrigin, Lifetime, NetworkPolicy, SandboxId, SleepPolicy,
+    TenantId,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -80,6 +81,9 @@ impl<'a> Workshop<'a> {
             lifetime: Lifetime::Persistent { expires_ms },
             services: BTreeMap::new(),
             network: Some(network),
+            sleep: SleepPolicy::never(),
+            snapshots: None,
+            rotate: None,
             idempotency: None,
         };
         // A layer is no image, but a sandbox starts from it all the same.

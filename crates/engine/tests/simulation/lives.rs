@@ -1,17 +1,19 @@
-//! Random lives: long sequences of requests, crashes and reboots, each step compared with a simple model.
+//! Random lives: long sequences of requests, crashes and reboots, each step compared with a simple model of what every
+//! sandbox and every snapshot must hold.
 //!
 //! A seed that fails is printed; put it into `SEEDS` and it stays a test.
 
 use std::collections::BTreeMap;
 
-use burrow_engine::Engine;
-use burrow_model::{SandboxId, State};
+use burrow_engine::{Engine, ForkOptions, FromSnapshot, SnapshotOptions};
+use burrow_model::{SandboxId, SnapshotId, SnapshotKind, State};
 
 use crate::world::{GRACE, World, create};
 
 const SEEDS: [u64; 4] = [1, 2, 3, 0xb077_0e5e];
 const STEPS: usize = 800;
 const SANDBOXES_MAX: usize = 6;
+const SNAPSHOTS_MAX: usize = 8;
 
 /// Seeds of `make test-all`, which has the time.
 const MORE_SEEDS: u64 = 100;
@@ -28,87 +30,230 @@ impl Random {
     }
 }
 
-/// What must be true of each sandbox.
-type Model = BTreeMap<SandboxId, State>;
+/// What a sandbox must hold: a file, and RAM while its processes are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    state: State,
+    file: Option<String>,
+    ram: Option<String>,
+}
 
-async fn step(random: &mut Random, world: &World, engine: &mut Engine, model: &mut Model) -> String {
-    let tenant = &world.tenant;
-    let some = |random: &mut Random, model: &Model| {
-        let index = random.below(model.len().max(1));
-        model.iter().nth(index).map(|(id, state)| (id.clone(), *state))
-    };
-    match random.below(20) {
-        0..=4 if model.len() < SANDBOXES_MAX => {
-            let row = engine.create(tenant, create(None)).await.unwrap().row;
-            model.insert(row.id, State::Running);
-            "create".to_owned()
-        }
-        18 => {
-            engine.shutdown().await;
-            *engine = world.engine().await;
-            "daemon restart".to_owned()
-        }
-        19 => {
-            engine.shutdown().await;
-            world.runtime.inner.reboot_host();
-            *engine = world.engine().await;
-            model.values_mut().for_each(|state| *state = State::Stopped);
-            "reboot".to_owned()
-        }
-        choice => match some(random, model) {
-            Some((id, state)) => act(choice, world, engine, model, &id, state).await,
-            None => "nothing".to_owned(),
-        },
+impl Held {
+    fn up(&self) -> bool {
+        matches!(self.state, State::Running | State::Paused)
+    }
+
+    fn stop(&mut self) {
+        (self.state, self.ram) = (State::Stopped, None);
+    }
+
+    /// Running, by whichever way: from the files alone when no processes were kept.
+    fn run(&mut self) {
+        self.state = State::Running;
     }
 }
 
-async fn act(
-    choice: usize,
-    world: &World,
-    engine: &Engine,
-    model: &mut Model,
-    id: &SandboxId,
-    state: State,
-) -> String {
-    let tenant = &world.tenant;
-    let up = matches!(state, State::Running | State::Paused);
-    match choice {
-        0..=6 => {
-            engine.start_sandbox(tenant, id).await.unwrap();
-            model.insert(id.clone(), State::Running);
-        }
-        7..=9 => {
-            engine.stop_sandbox(tenant, id, GRACE).await.unwrap();
-            model.insert(id.clone(), State::Stopped);
-        }
-        10..=12 => {
-            assert_eq!(engine.pause(tenant, id).await.is_ok(), up);
-            model.insert(id.clone(), if up { State::Paused } else { state });
-        }
-        13..=15 => {
-            assert_eq!(engine.guest(tenant, id).await.is_ok(), up);
-            model.insert(id.clone(), if up { State::Running } else { state });
-        }
-        _ => {
-            engine.delete(tenant, id).await.unwrap();
-            model.remove(id);
+/// What must be true.
+#[derive(Debug, Default)]
+struct Model {
+    sandboxes: BTreeMap<SandboxId, Held>,
+    snapshots: BTreeMap<SnapshotId, (Option<String>, Option<String>)>,
+    /// Counts what was written, so that no two moments are alike.
+    writes: u64,
+}
+
+struct Life {
+    world: World,
+    engine: Engine,
+    random: Random,
+    model: Model,
+}
+
+impl Life {
+    fn some_sandbox(&mut self) -> Option<(SandboxId, Held)> {
+        let index = self.random.below(self.model.sandboxes.len().max(1));
+        self.model.sandboxes.iter().nth(index).map(|(id, held)| (id.clone(), held.clone()))
+    }
+
+    fn some_snapshot(&mut self) -> Option<SnapshotId> {
+        let index = self.random.below(self.model.snapshots.len().max(1));
+        self.model.snapshots.keys().nth(index).cloned()
+    }
+
+    fn room(&self) -> bool {
+        self.model.sandboxes.len() < SANDBOXES_MAX
+    }
+
+    async fn step(&mut self) -> String {
+        let tenant = self.world.tenant.clone();
+        match self.random.below(32) {
+            0..=3 if self.room() => {
+                let row = self.engine.create(&tenant, create(None)).await.unwrap().row;
+                let held = Held { state: State::Running, file: None, ram: None };
+                self.model.sandboxes.insert(row.id, held);
+                "create".to_owned()
+            }
+            30 => {
+                self.engine.shutdown().await;
+                self.engine = self.world.engine().await;
+                "daemon restart".to_owned()
+            }
+            31 => {
+                self.engine.shutdown().await;
+                self.world.runtime.inner.reboot_host();
+                self.engine = self.world.engine().await;
+                self.model.sandboxes.values_mut().filter(|held| held.up()).for_each(Held::stop);
+                "reboot".to_owned()
+            }
+            choice @ 0..=14 => match self.some_sandbox() {
+                Some((id, held)) => self.power(choice, &id, held).await,
+                None => "nothing".to_owned(),
+            },
+            choice => match self.some_sandbox() {
+                Some((id, held)) => self.keep(choice, &id, held).await,
+                None => "nothing".to_owned(),
+            },
         }
     }
-    format!("{choice} on a {state:?} sandbox")
+
+    async fn power(&mut self, choice: usize, id: &SandboxId, mut held: Held) -> String {
+        let (tenant, state) = (self.world.tenant.clone(), held.state);
+        match choice {
+            0..=4 => {
+                self.engine.start_sandbox(&tenant, id).await.unwrap();
+                held.run();
+            }
+            5..=6 => {
+                self.engine.stop_sandbox(&tenant, id, GRACE).await.unwrap();
+                held.stop();
+            }
+            7..=8 => {
+                let may = held.up() || state == State::Hibernated;
+                assert_eq!(self.engine.pause(&tenant, id).await.is_ok(), may);
+                held.state = if held.up() { State::Paused } else { state };
+            }
+            9..=10 => {
+                let may = held.up() || state == State::Hibernated;
+                assert_eq!(self.engine.guest(&tenant, id).await.is_ok(), may, "use while {state:?}");
+                held.state = if may { State::Running } else { state };
+            }
+            11..=13 => {
+                let may = held.up() || state == State::Hibernated;
+                assert_eq!(self.engine.hibernate(&tenant, id).await.is_ok(), may);
+                held.state = if may { State::Hibernated } else { state };
+            }
+            _ => {
+                self.engine.delete(&tenant, id).await.unwrap();
+                self.model.sandboxes.remove(id);
+                return "delete".to_owned();
+            }
+        }
+        self.model.sandboxes.insert(id.clone(), held);
+        format!("{choice} on a {state:?} sandbox")
+    }
+
+    async fn keep(&mut self, choice: usize, id: &SandboxId, mut held: Held) -> String {
+        let (tenant, state) = (self.world.tenant.clone(), held.state);
+        match choice {
+            15..=19 if state == State::Running => {
+                self.model.writes += 1;
+                let value = self.model.writes.to_string();
+                self.world.volumes.inner.write(id, "/file", &value).unwrap();
+                assert!(self.world.runtime.inner.set_ram(id, "value", &value));
+                (held.file, held.ram) = (Some(value.clone()), Some(value));
+                self.model.sandboxes.insert(id.clone(), held);
+            }
+            20..=22 if self.model.snapshots.len() < SNAPSHOTS_MAX => {
+                let files_only = self.random.below(3) == 0;
+                let options = SnapshotOptions::automatic(SnapshotKind::Manual, files_only);
+                let snapshot = self.engine.snapshot(&tenant, id, options).await.unwrap();
+                let ram = held.ram.filter(|_| snapshot.dump.is_some());
+                assert_eq!(snapshot.dump.is_some(), !files_only && state != State::Stopped);
+                self.model.snapshots.insert(snapshot.id, (held.file, ram));
+            }
+            23..=24 => {
+                let Some(snapshot) = self.some_snapshot() else { return "nothing".to_owned() };
+                return self.restore(id, held, snapshot).await;
+            }
+            25..=26 if self.room() => {
+                let files_only = self.random.below(3) == 0;
+                let options =
+                    ForkOptions { count: 1, names: Vec::new(), files_only, labels: None, lifetime: None };
+                let forked = self.engine.fork(&tenant, id, options).await.unwrap();
+                let child = forked.children.into_iter().next().unwrap().unwrap();
+                held.ram = held.ram.filter(|_| !files_only);
+                held.run();
+                self.model.sandboxes.insert(child.id, held);
+            }
+            27 if self.room() => {
+                let Some(snapshot) = self.some_snapshot() else { return "nothing".to_owned() };
+                let options = FromSnapshot {
+                    name: None,
+                    files_only: false,
+                    labels: None,
+                    lifetime: None,
+                    idempotency: None,
+                };
+                let made = self.engine.create_from_snapshot(&tenant, &snapshot, options).await.unwrap();
+                let (file, ram) = self.model.snapshots[&snapshot].clone();
+                self.model.sandboxes.insert(made.row.id, Held { state: State::Running, file, ram });
+            }
+            28..=29 => {
+                let Some(snapshot) = self.some_snapshot() else { return "nothing".to_owned() };
+                self.engine.delete_snapshot(&tenant, &snapshot).await.unwrap();
+                self.model.snapshots.remove(&snapshot);
+            }
+            _ => return "nothing".to_owned(),
+        }
+        format!("{choice} on a {state:?} sandbox")
+    }
+
+    async fn restore(&mut self, id: &SandboxId, mut held: Held, snapshot: SnapshotId) -> String {
+        let (tenant, state) = (self.world.tenant.clone(), held.state);
+        let restored = self.engine.restore(&tenant, id, &snapshot, false).await.unwrap();
+        // What it was can be gone back to, and is; then it is done for good.
+        let kept = (held.file.clone(), held.ram.clone());
+        let back = self.engine.restore(&tenant, id, &restored.undo.id, false).await.unwrap();
+        assert_eq!(self.world.volumes.inner.read(id, "/file"), kept.0, "undone");
+        if state != State::Stopped {
+            assert_eq!(self.world.runtime.inner.ram(id, "value"), kept.1, "undone");
+        }
+        let again = self.engine.restore(&tenant, id, &snapshot, false).await.unwrap();
+        for undo in [restored.undo, back.undo, again.undo] {
+            self.engine.delete_snapshot(&tenant, &undo.id).await.unwrap();
+        }
+        let (file, ram) = self.model.snapshots[&snapshot].clone();
+        held.state = again.row.state;
+        (held.file, held.ram) = (file, ram);
+        self.model.sandboxes.insert(id.clone(), held);
+        format!("restore of a {state:?} sandbox")
+    }
+
+    /// Every sandbox and every snapshot holds what it must, and the host holds nothing else.
+    async fn check(&self, context: &str) {
+        let rows = self.world.rows().await;
+        let states: BTreeMap<_, _> = rows.iter().map(|(id, row)| (id.clone(), row.state)).collect();
+        let expected: BTreeMap<_, _> =
+            self.model.sandboxes.iter().map(|(id, held)| (id.clone(), held.state)).collect();
+        assert_eq!(states, expected, "{context}");
+        for (id, held) in &self.model.sandboxes {
+            assert_eq!(self.world.volumes.inner.read(id, "/file"), held.file, "the file of {id}, {context}");
+            if held.up() {
+                assert_eq!(self.world.runtime.inner.ram(id, "value"), held.ram, "the RAM of {id}, {context}");
+            }
+        }
+        self.world.check(&rows, context);
+        self.world.check_kept(context).await;
+    }
 }
 
 async fn live(seed: u64, steps: usize) {
     let world = World::new().await;
-    let mut engine = world.engine().await;
-    let mut random = Random(seed | 1);
-    let mut model = Model::new();
+    let engine = world.engine().await;
+    let mut life = Life { world, engine, random: Random(seed | 1), model: Model::default() };
     for number in 0..steps {
-        let what = step(&mut random, &world, &mut engine, &mut model).await;
-        let rows = world.rows().await;
-        let context = format!("seed {seed}, step {number}: {what}");
-        let states: Model = rows.iter().map(|(id, row)| (id.clone(), row.state)).collect();
-        assert_eq!(states, model, "{context}");
-        world.check(&rows, &context);
+        let what = life.step().await;
+        life.check(&format!("seed {seed}, step {number}: {what}")).await;
     }
 }
 

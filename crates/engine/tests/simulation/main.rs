@@ -5,6 +5,7 @@
 mod egress;
 mod images;
 mod lives;
+mod sleep;
 mod stock;
 mod walk;
 mod world;

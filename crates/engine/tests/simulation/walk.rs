@@ -1,7 +1,7 @@
 //! Walks one failure through every step of every operation, both before and after the step has acted.
 
-use burrow_engine::Engine;
-use burrow_model::SandboxId;
+use burrow_engine::{Engine, ForkOptions, FromSnapshot, SnapshotOptions};
+use burrow_model::{SandboxId, SnapshotId, SnapshotKind};
 
 use crate::world::{Fault, GRACE, Seam, World, create};
 
@@ -13,9 +13,59 @@ enum Act {
     Delete,
     Pause,
     Resume,
+    Hibernate,
+    Wake,
+    Snapshot,
+    SnapshotAsleep,
+    Restore,
+    RestoreAsleep,
+    Fork,
+    ForkAsleep,
+    FromSnapshot,
+    DeleteSnapshot,
+    DeleteAsleep,
 }
 
-const ACTS: [Act; 6] = [Act::Create, Act::Start, Act::Stop, Act::Delete, Act::Pause, Act::Resume];
+const ACTS: [Act; 17] = [
+    Act::Create,
+    Act::Start,
+    Act::Stop,
+    Act::Delete,
+    Act::Pause,
+    Act::Resume,
+    Act::Hibernate,
+    Act::Wake,
+    Act::Snapshot,
+    Act::SnapshotAsleep,
+    Act::Restore,
+    Act::RestoreAsleep,
+    Act::Fork,
+    Act::ForkAsleep,
+    Act::FromSnapshot,
+    Act::DeleteSnapshot,
+    Act::DeleteAsleep,
+];
+
+impl Act {
+    /// Whether what the sandbox holds must be there afterwards, whatever failed.
+    fn keeps_state(self) -> bool {
+        match self {
+            Self::Hibernate
+            | Self::Wake
+            | Self::Pause
+            | Self::Resume
+            | Self::Snapshot
+            | Self::SnapshotAsleep
+            | Self::Fork
+            | Self::ForkAsleep
+            | Self::FromSnapshot
+            | Self::DeleteSnapshot => true,
+            Self::Create | Self::Start | Self::Stop | Self::Delete | Self::DeleteAsleep => false,
+            // Judged by itself: it is the one state or the other.
+            Self::Restore | Self::RestoreAsleep => false,
+        }
+    }
+}
 
 /// Brings a sandbox to where the act begins.
 async fn prepare(engine: &Engine, world: &World, act: Act) -> Option<SandboxId> {
@@ -27,8 +77,48 @@ async fn prepare(engine: &Engine, world: &World, act: Act) -> Option<SandboxId> 
         Act::Start => drop(engine.stop_sandbox(&world.tenant, &id, GRACE).await.ok()?),
         Act::Resume => drop(engine.pause(&world.tenant, &id).await.ok()?),
         Act::Create | Act::Stop | Act::Delete | Act::Pause => {}
+        Act::Hibernate
+        | Act::Wake
+        | Act::Snapshot
+        | Act::SnapshotAsleep
+        | Act::Restore
+        | Act::RestoreAsleep
+        | Act::Fork
+        | Act::ForkAsleep
+        | Act::FromSnapshot
+        | Act::DeleteSnapshot
+        | Act::DeleteAsleep => prepare_state(engine, world, act, &id).await?,
     }
     Some(id)
+}
+
+/// State "1" is in its only snapshot, state "2" is what it holds.
+async fn prepare_state(engine: &Engine, world: &World, act: Act, id: &SandboxId) -> Option<()> {
+    let tenant = &world.tenant;
+    put(world, id, "1");
+    if matches!(act, Act::Restore | Act::RestoreAsleep | Act::FromSnapshot | Act::DeleteSnapshot) {
+        engine.snapshot(tenant, id, manual()).await.ok()?;
+    }
+    put(world, id, "2");
+    let asleep = [Act::Wake, Act::SnapshotAsleep, Act::RestoreAsleep, Act::ForkAsleep, Act::DeleteAsleep];
+    if asleep.iter().any(|asleep| *asleep as u8 == act as u8) {
+        engine.hibernate(tenant, id).await.ok()?;
+    }
+    Some(())
+}
+
+fn manual() -> SnapshotOptions {
+    SnapshotOptions::automatic(SnapshotKind::Manual, false)
+}
+
+fn put(world: &World, id: &SandboxId, value: &str) {
+    world.volumes.inner.write(id, "/file", value).unwrap();
+    assert!(world.runtime.inner.set_ram(id, "value", value));
+}
+
+async fn only_snapshot(world: &World) -> Option<SnapshotId> {
+    let all = world.catalog.all_snapshots().await.unwrap();
+    all.into_iter().find(|row| row.snapshot.kind == SnapshotKind::Manual).map(|row| row.snapshot.id)
 }
 
 async fn perform(engine: &Engine, world: &World, act: Act, id: Option<SandboxId>) -> bool {
@@ -40,7 +130,56 @@ async fn perform(engine: &Engine, world: &World, act: Act, id: Option<SandboxId>
         (Act::Delete, Some(id)) => engine.delete(tenant, &id).await.is_ok(),
         (Act::Pause, Some(id)) => engine.pause(tenant, &id).await.is_ok(),
         (Act::Resume, Some(id)) => engine.resume(tenant, &id).await.is_ok(),
+        (Act::Hibernate, Some(id)) => engine.hibernate(tenant, &id).await.is_ok(),
+        (Act::Wake, Some(id)) => engine.wake(tenant, &id).await.is_ok(),
+        (Act::Snapshot | Act::SnapshotAsleep, Some(id)) => {
+            engine.snapshot(tenant, &id, manual()).await.is_ok()
+        }
+        (Act::Restore | Act::RestoreAsleep, Some(id)) => match only_snapshot(world).await {
+            Some(snapshot) => engine.restore(tenant, &id, &snapshot, false).await.is_ok(),
+            None => false,
+        },
+        (Act::Fork | Act::ForkAsleep, Some(id)) => engine.fork(tenant, &id, two()).await.is_ok(),
+        (Act::FromSnapshot, Some(_)) => match only_snapshot(world).await {
+            Some(snapshot) => engine.create_from_snapshot(tenant, &snapshot, plain()).await.is_ok(),
+            None => false,
+        },
+        (Act::DeleteSnapshot, Some(_)) => match only_snapshot(world).await {
+            Some(snapshot) => engine.delete_snapshot(tenant, &snapshot).await.is_ok(),
+            None => false,
+        },
+        (Act::DeleteAsleep, Some(id)) => engine.delete(tenant, &id).await.is_ok(),
         (_, None) => false,
+    }
+}
+
+fn two() -> ForkOptions {
+    ForkOptions { count: 2, names: Vec::new(), files_only: false, labels: None, lifetime: None }
+}
+
+fn plain() -> FromSnapshot {
+    FromSnapshot { name: None, files_only: false, labels: None, lifetime: None, idempotency: None }
+}
+
+/// What a sandbox holds, once it is awake: its file, and its RAM if it kept that.
+async fn held(engine: &Engine, world: &World, id: &SandboxId) -> (Option<String>, Option<String>) {
+    engine.wake(&world.tenant, id).await.expect("it wakes");
+    (world.volumes.inner.read(id, "/file"), world.runtime.inner.ram(id, "value"))
+}
+
+/// Nothing is lost, and nothing is mixed: file and RAM are of one moment.
+async fn check_state(engine: &Engine, world: &World, act: Act, alpha: &SandboxId, context: &str) {
+    let two = (Some("2".to_owned()), Some("2".to_owned()));
+    for row in world.rows().await.into_values() {
+        let (file, ram) = held(engine, world, &row.id).await;
+        let whole = ram.is_none() || file == ram;
+        assert!(whole, "{:?} of {:?} are of two moments, {context}", (&file, &ram), row.id);
+        if row.id == *alpha && act.keeps_state() {
+            assert_eq!((file, ram), two, "{context}");
+        } else if row.id != *alpha {
+            // A child that is there is whole, processes included.
+            assert!(ram.is_some(), "a child without its processes, {context}");
+        }
     }
 }
 
@@ -54,7 +193,7 @@ async fn run(act: Act, fault: Fault) -> bool {
         Err(_) => world.engine().await,
     };
     let id = prepare(&engine, &world, act).await;
-    perform(&engine, &world, act, id).await;
+    perform(&engine, &world, act, id.clone()).await;
     engine.shutdown().await;
 
     let met = match fault.seam {
@@ -71,7 +210,13 @@ async fn run(act: Act, fault: Fault) -> bool {
     let engine = world.engine().await;
     let rows = world.rows().await;
     world.check(&rows, &context);
+    world.check_kept(&context).await;
     assert_eq!(world.catalog.open_operations().await.unwrap(), [], "{context}");
+    let states =
+        !matches!(act, Act::Create | Act::Start | Act::Stop | Act::Delete | Act::Pause | Act::Resume);
+    if let (Some(id), true) = (&id, states) {
+        check_state(&engine, &world, act, id, &context).await;
+    }
 
     // And the host is as good as new.
     let fresh = engine.create(&world.tenant, create(Some("omega"))).await.expect("a create after the fault");
@@ -80,6 +225,7 @@ async fn run(act: Act, fault: Fault) -> bool {
         engine.delete(&world.tenant, id).await.expect("a delete of what was left");
     }
     world.check(&world.rows().await, &context);
+    world.check_kept(&context).await;
     true
 }
 

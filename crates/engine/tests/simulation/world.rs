@@ -10,13 +10,14 @@ use burrow_catalog::{Catalog, SandboxRow};
 use burrow_egress::faulty::Faulty as FaultyEgress;
 use burrow_egress::sim::SimEgress;
 use burrow_engine::{
-    BuildStage, CreateOptions, EgressSettings, Engine, EngineError, ImageBuilder, LimitsChange, ManualClock,
-    Policy, Seams, StockPolicy, UpdateOptions,
+    BuildStage, CreateOptions, EgressSettings, Engine, EngineError, IdlePolicy, ImageBuilder, LimitsChange,
+    ManualClock, Policy, Seams, StockPolicy, UpdateOptions,
 };
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{Frame, Hello, Identity, Reply, Request};
 use burrow_model::{
-    Fails, ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, SandboxId, State, TenantId,
+    Fails, ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, SandboxId, SleepPolicy, State,
+    TenantId,
 };
 use burrow_network::faulty::Faulty as FaultyNetwork;
 use burrow_network::sim::SimNetwork;
@@ -138,6 +139,19 @@ impl World {
         self.catalog.all_sandboxes().await.unwrap().into_iter().map(|row| (row.id.clone(), row)).collect()
     }
 
+    /// Invariant 2, of snapshots and dumps: the pool holds exactly those that rows name.
+    pub(crate) async fn check_kept(&self, context: &str) {
+        let known = self.catalog.all_snapshots().await.unwrap();
+        let rows = self.catalog.all_sandboxes().await.unwrap();
+        let found = self.volumes.inner.inventory().await.unwrap();
+        let snapshots: BTreeSet<_> = known.iter().map(|row| row.snapshot.id.clone()).collect();
+        assert_eq!(found.snapshots.into_iter().collect::<BTreeSet<_>>(), snapshots, "snapshots, {context}");
+        let of_snapshots = known.iter().filter_map(|row| row.snapshot.dump.clone());
+        let dumps: BTreeSet<_> = rows.iter().filter_map(|row| row.dump.clone()).chain(of_snapshots).collect();
+        assert_eq!(found.dumps.into_iter().collect::<BTreeSet<_>>(), dumps, "dumps, {context}");
+        assert!(known.iter().all(|row| row.ready), "a snapshot is left half made, {context}");
+    }
+
     /// Invariant 2: the host holds exactly what the catalog says.
     #[track_caller]
     pub(crate) fn check(&self, rows: &BTreeMap<SandboxId, SandboxRow>, context: &str) {
@@ -153,8 +167,10 @@ impl World {
         assert_eq!(doors, running, "open doors, {context}");
         assert_eq!(machines, running, "machines, {context}");
         for row in rows.values() {
-            let settled =
-                matches!(row.state, State::Running | State::Paused | State::Stopped | State::Failed);
+            let settled = matches!(
+                row.state,
+                State::Running | State::Paused | State::Hibernated | State::Stopped | State::Failed
+            );
             assert!(settled, "{:?} is left {:?}, {context}", row.id, row.state);
         }
     }
@@ -179,6 +195,7 @@ pub(crate) fn policy() -> Policy {
         limits_max: limits(),
         stock: stock(0),
         egress: egress(),
+        idle: IdlePolicy { cpu_millis: 20, gc_sandboxes: false },
     }
 }
 
@@ -215,6 +232,9 @@ pub(crate) fn create(sandbox: Option<&str>) -> CreateOptions {
         lifetime: Lifetime::Persistent { expires_ms: None },
         services: BTreeMap::new(),
         network: None,
+        sleep: SleepPolicy::never(),
+        snapshots: None,
+        rotate: None,
         idempotency: None,
     }
 }
@@ -227,6 +247,9 @@ pub(crate) fn no_change() -> UpdateOptions {
         env: BTreeMap::new(),
         services: BTreeMap::new(),
         network: None,
+        sleep: None,
+        snapshots: None,
+        rotate: None,
     }
 }
 

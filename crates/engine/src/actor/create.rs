@@ -1,0 +1,174 @@
+//! How a sandbox comes to be: anew from an image, of what was made ahead, or from a snapshot.
+
+use std::sync::Arc;
+
+use burrow_catalog::{CatalogError, Idempotency, Inserted, SandboxChange, SandboxRow};
+use burrow_model::{OperationId, State};
+
+use super::{Actor, Creation, Fate, FromBase, Reply, Source, follow};
+use crate::journal::{Detail, Operation};
+use crate::operations::{bring_back, bring_up, bring_up_ready, unwind};
+use crate::stock::Ready;
+use crate::{EngineError, faults, stock};
+
+impl Actor {
+    pub(super) async fn create(
+        &mut self,
+        idempotency: Option<Idempotency>,
+        source: Source,
+        reply: Reply<Creation>,
+    ) -> Fate {
+        let (created, base) = match source {
+            Source::Ready(ready) => (self.create_from_stock(*ready, idempotency.as_ref()).await, None),
+            Source::Snapshot(base) => (None, Some(*base)),
+            Source::Image => (None, None),
+        };
+        let created = match created {
+            Some(created) => created,
+            None => self.create_anew(idempotency, base.as_ref()).await,
+        };
+        let (created, fate) = match created {
+            Ok(Creation::Fresh(_)) => {
+                self.event("sandbox.created", serde_json::json!({ "image": self.row.spec.image }));
+                (created, Fate::Stays)
+            }
+            Ok(Creation::Repeated(_) | Creation::NameTaken(_)) => (created, Fate::Gone),
+            // What could not be undone stays, for a delete or the next start to finish.
+            Err(_) if self.row.state == State::Failed => (created, Fate::Stays),
+            Err(_) => (created, Fate::Gone),
+        };
+        let _ = reply.send(created);
+        fate
+    }
+
+    /// Journals the create, then makes all that the sandbox needs.
+    async fn create_anew(
+        &mut self,
+        idempotency: Option<Idempotency>,
+        base: Option<&FromBase>,
+    ) -> Result<Creation, EngineError> {
+        let detail = Detail::default();
+        let operation = Operation::Create.row(&self.row.tenant, &self.row.id, &detail, self.row.created_ms);
+        let row = SandboxRow::clone(&self.row);
+        let catalog = &self.shared.seams.catalog;
+        match catalog.insert_sandbox_with_operation(row, operation.clone(), idempotency).await {
+            Ok(Inserted::New) => {}
+            Ok(Inserted::Existing(existing)) => return Ok(Creation::Repeated(existing)),
+            Err(CatalogError::NameTaken { existing }) => return Ok(Creation::NameTaken(existing)),
+            Err(error) => return Err(error.into()),
+        }
+        let made = match base {
+            Some(base) => self.try_create_from(&operation.id, base).await,
+            None => self.try_create(&operation.id).await,
+        };
+        match made {
+            Ok(()) => Ok(self.fresh()),
+            Err(error) => {
+                self.undo_create(Some(&operation.id), &error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a sandbox of what was made ahead. One commit is enough: until it, what there is is named by its row in
+    /// stock, which a crash would have removed; from it on, by the sandbox's, which says `running`. `None`: what was
+    /// made ahead was of no use, and is gone.
+    pub(super) async fn create_from_stock(
+        &mut self,
+        ready: Ready,
+        idempotency: Option<&Idempotency>,
+    ) -> Option<Result<Creation, EngineError>> {
+        let taken = async {
+            let live = bring_up_ready(&self.shared, &self.row, ready).await?;
+            faults::hit("create.taken")?;
+            Ok::<_, EngineError>(live)
+        };
+        let live = match taken.await {
+            Ok(live) => live,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "what was made ahead is of no use");
+                stock::discard_id(&self.shared, &self.row.id).await;
+                return None;
+            }
+        };
+        let change = self.running(&live);
+        let mut row = SandboxRow::clone(&self.row);
+        follow(&mut row, change);
+        let catalog = &self.shared.seams.catalog;
+        let refused = match catalog.insert_running_sandbox(row.clone(), idempotency.cloned()).await {
+            Ok(Inserted::New) => {
+                self.row = Arc::new(row);
+                self.activity.follow(&self.row);
+                self.watch(live);
+                return Some(self.claimed().await);
+            }
+            Ok(Inserted::Existing(existing)) => Ok(Creation::Repeated(existing)),
+            Err(CatalogError::NameTaken { existing }) => Ok(Creation::NameTaken(existing)),
+            Err(error) => Err(error.into()),
+        };
+        stock::discard_id(&self.shared, &self.row.id).await;
+        Some(refused)
+    }
+
+    pub(super) async fn claimed(&mut self) -> Result<Creation, EngineError> {
+        match faults::hit("create.claimed") {
+            Ok(()) => Ok(self.fresh()),
+            Err(error) => {
+                self.undo_create(None, &error).await;
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn fresh(&self) -> Creation {
+        Creation::Fresh(Box::new(SandboxRow::clone(&self.row)))
+    }
+
+    async fn try_create(&mut self, operation: &OperationId) -> Result<(), EngineError> {
+        faults::hit("create.begun")?;
+        let volumes = &self.shared.seams.volumes;
+        let root = volumes.create(&self.row.id, &self.row.image, self.disk_bytes()).await?;
+        faults::hit("create.volume")?;
+        let live = bring_up(&self.shared, &self.row, root, Operation::Create, false).await?;
+        self.settle_running(operation, live).await?;
+        faults::hit("create.settled")
+    }
+
+    /// A child, or what a snapshot was. Of kept processes none runs before the row says so.
+    async fn try_create_from(&mut self, operation: &OperationId, base: &FromBase) -> Result<(), EngineError> {
+        faults::hit("fork.begun")?;
+        let volumes = &self.shared.seams.volumes;
+        let root = volumes.create_from_snapshot(&self.row.id, &base.snapshot, self.disk_bytes()).await?;
+        faults::hit("fork.volume")?;
+        let Some(kept) = &base.kept else {
+            let live = bring_up(&self.shared, &self.row, root, Operation::Create, true).await?;
+            self.settle_running(operation, live).await?;
+            return faults::hit("fork.settled");
+        };
+        let live = bring_back(&self.shared, &self.row, root, kept, &self.activity).await?;
+        self.settle_running(operation, live).await?;
+        faults::hit("fork.settled")?;
+        self.go_on(&kept.about).await
+    }
+
+    /// Leaves the sandbox `failed` where that does not work.
+    pub(super) async fn undo_create(&mut self, operation: Option<&OperationId>, error: &EngineError) {
+        tracing::warn!(error = error as &dyn std::error::Error, "could not create the sandbox; undoing");
+        self.unwatch();
+        let undone = async {
+            unwind(&self.shared, &self.row, Operation::Create, &mut |_| Ok(())).await?;
+            Ok::<_, EngineError>(
+                self.shared
+                    .seams
+                    .catalog
+                    .delete_sandbox(&self.row.id, operation.cloned(), self.shared.now_ms())
+                    .await?,
+            )
+        };
+        if let Err(undo_error) = undone.await {
+            // The operation stays in the journal: a delete now, or the next start, finishes the undoing.
+            tracing::error!(error = &undo_error as &dyn std::error::Error, "could not undo a failed create");
+            self.note(SandboxChange { state: Some(State::Failed), ..self.change() });
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Start, stop, pause, resume, delete; and the guest of a sandbox that is up.
+
+use std::time::Duration;
+
+use burrow_catalog::{SandboxChange, SandboxRow};
+use burrow_guest::protocol::Request as GuestRequest;
+use burrow_model::{Admission, OperationId, Refusal, Request, State, StopReason};
+
+use super::{Actor, Fate, Live, Reply};
+use crate::journal::{Operation, Resource};
+use crate::operations::{bring_up, unwind};
+use crate::{EngineError, Guest, dump, execs, faults, snapshots};
+
+impl Actor {
+    pub(super) async fn start(&mut self) -> Result<(), EngineError> {
+        match self.admit(Request::Start, "start")? {
+            Admission::Already => Ok(()),
+            Admission::Now | Admission::AfterResume | Admission::AfterWake => {
+                if self.row.state == State::Paused {
+                    self.do_resume().await
+                } else if self.row.state == State::Hibernated {
+                    self.do_wake().await
+                } else {
+                    self.do_start().await
+                }
+            }
+        }
+    }
+
+    /// Boots from the files, whatever processes are kept.
+    pub(super) async fn start_fresh(&mut self) -> Result<(), EngineError> {
+        if self.row.state == State::Hibernated {
+            self.stop(StopReason::Requested).await?;
+        }
+        self.start().await
+    }
+
+    pub(super) async fn do_start(&mut self) -> Result<(), EngineError> {
+        let root = self.root().await?;
+        let operation = self.begin(Operation::Start, State::Starting).await?;
+        let started = async {
+            faults::hit("start.begun")?;
+            bring_up(&self.shared, &self.row, root, Operation::Start, false).await
+        };
+        match started.await {
+            Ok(live) => {
+                self.settle_running(&operation.id, live).await?;
+                faults::hit("start.settled")?;
+                self.event("sandbox.started", serde_json::json!({}));
+                Ok(())
+            }
+            Err(error) => {
+                unwind(&self.shared, &self.row, Operation::Start, &mut |_| Ok(())).await?;
+                let failure = Some(Some(error.to_string()));
+                let change = SandboxChange { state: Some(State::Failed), failure, ..self.change() };
+                self.store(change, Some(operation.id)).await?;
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn settle_running(
+        &mut self,
+        operation: &OperationId,
+        live: Live,
+    ) -> Result<(), EngineError> {
+        self.store(self.running(&live), Some(operation.clone())).await?;
+        self.watch(live);
+        Ok(())
+    }
+
+    pub(super) fn running(&self, live: &Live) -> SandboxChange {
+        let machine = serde_json::to_value(&live.machine).expect("a machine is JSON");
+        SandboxChange {
+            state: Some(State::Running),
+            stop_reason: Some(None),
+            failure: Some(None),
+            machine: Some(Some(machine)),
+            started_ms: Some(Some(self.shared.now_ms())),
+            generation: Some(self.row.generation + 1),
+            dump: Some(None),
+            slept_ms: Some(None),
+            ..self.change()
+        }
+    }
+
+    pub(super) async fn stop_or_remove(&mut self, grace: Duration, reply: Reply<SandboxRow>) -> Fate {
+        match self.admit(Request::Stop, "stop") {
+            Ok(Admission::Already) => self.answer(reply, Ok(())),
+            Ok(Admission::Now | Admission::AfterResume | Admission::AfterWake) => {
+                self.shut_down_guest(grace).await;
+                if self.row.spec.lifetime.is_ephemeral() {
+                    return self.delete(Some(reply), "sandbox.deleted").await;
+                }
+                let result = self.stop(StopReason::Requested).await;
+                self.answer(reply, result)
+            }
+            Err(error) => self.answer(reply, Err(error)),
+        }
+    }
+
+    /// Lets processes end by themselves. Whatever fails here, the machine is ended next anyway.
+    pub(super) async fn shut_down_guest(&mut self, grace: Duration) {
+        if self.row.state == State::Paused
+            && let Err(error) = self.do_resume().await
+        {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "could not resume the sandbox to stop it"
+            );
+            return;
+        }
+        let Some(live) = &self.live else { return };
+        let guest = self.guest_of(live);
+        execs::settle(&self.shared, &guest).await;
+        self.unwatch();
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        let bound = grace + Duration::from_secs(5);
+        if let Err(error) = guest.call_within::<()>(bound, &GuestRequest::Shutdown { grace_ms }).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the guest did not shut down by itself");
+        }
+    }
+
+    pub(super) async fn stop(&mut self, reason: StopReason) -> Result<(), EngineError> {
+        let operation = self.begin(Operation::Stop, State::Stopping).await?;
+        faults::hit("stop.begun")?;
+        self.unwatch();
+        unwind(&self.shared, &self.row, Operation::Stop, &mut |resource| match resource {
+            Resource::Machine => faults::hit("stop.machine"),
+            Resource::Network => faults::hit("stop.network"),
+            Resource::Volume => Ok(()),
+        })
+        .await?;
+        // A stopped sandbox has no machine: an update must not look for one to enforce its limits on.
+        self.live = None;
+        let dump = self.row.dump.clone();
+        let change = SandboxChange {
+            state: Some(State::Stopped),
+            stop_reason: Some(Some(reason)),
+            machine: Some(None),
+            stopped_ms: Some(Some(self.shared.now_ms())),
+            dump: Some(None),
+            slept_ms: Some(None),
+            ..self.change()
+        };
+        self.store(change, Some(operation.id)).await?;
+        if let Some(dump) = dump {
+            dump::let_go(&self.shared, &dump).await;
+        }
+        self.shared
+            .seams
+            .catalog
+            .mark_execs_lost(&self.row.id, self.row.generation, self.shared.now_ms())
+            .await?;
+        faults::hit("stop.settled")?;
+        self.event("sandbox.stopped", serde_json::json!({ "reason": reason }));
+        Ok(())
+    }
+
+    pub(super) async fn delete(&mut self, reply: Option<Reply<SandboxRow>>, event: &'static str) -> Fate {
+        let result = self.try_delete().await;
+        let fate = if result.is_ok() { Fate::Gone } else { Fate::Stays };
+        match &result {
+            Ok(()) => self.event(event, serde_json::json!({ "name": self.row.name })),
+            Err(error) => {
+                tracing::error!(error = error as &dyn std::error::Error, "could not delete the sandbox");
+            }
+        }
+        if let Some(reply) = reply {
+            let _ = reply.send(result.map(|()| SandboxRow::clone(&self.row)));
+        }
+        fate
+    }
+
+    pub(super) async fn try_delete(&mut self) -> Result<(), EngineError> {
+        self.admit(Request::Delete, "delete")?;
+        let operation = self.begin(Operation::Delete, State::Deleting).await?;
+        faults::hit("delete.begun")?;
+        self.unwatch();
+        unwind(&self.shared, &self.row, Operation::Delete, &mut |resource| match resource {
+            Resource::Machine => faults::hit("delete.machine"),
+            Resource::Network => faults::hit("delete.network"),
+            Resource::Volume => faults::hit("delete.volume"),
+        })
+        .await?;
+        self.shared
+            .seams
+            .catalog
+            .delete_sandbox(&self.row.id, Some(operation.id), self.shared.now_ms())
+            .await?;
+        if let Some(dump) = &self.row.dump {
+            dump::let_go(&self.shared, dump).await;
+        }
+        if let Some(origin) = &self.row.origin {
+            snapshots::release_base(&self.shared, &self.row.tenant, origin).await;
+        }
+        faults::hit("delete.settled")
+    }
+
+    pub(super) async fn machine_ended(&mut self, generation: u64) -> Fate {
+        if self.row.generation != generation || self.live.is_none() {
+            return Fate::Stays;
+        }
+        tracing::info!("the sandbox's machine ended by itself");
+        if self.row.spec.lifetime.is_ephemeral() {
+            return self.delete(None, "sandbox.deleted").await;
+        }
+        if let Err(error) = self.stop(StopReason::GuestExited).await {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "could not settle a machine that ended"
+            );
+        }
+        Fate::Stays
+    }
+
+    pub(super) async fn expire(&mut self) -> Fate {
+        let due =
+            self.row.spec.lifetime.expires_ms().is_some_and(|expires_ms| expires_ms <= self.shared.now_ms());
+        if due { self.delete(None, "sandbox.expired").await } else { Fate::Stays }
+    }
+
+    pub(super) async fn pause(&mut self) -> Result<(), EngineError> {
+        match self.admit(Request::Pause, "pause")? {
+            Admission::Already => Ok(()),
+            Admission::Now | Admission::AfterResume | Admission::AfterWake => {
+                self.live()?.runtime.pause(&self.row.id).await?;
+                let now = self.shared.now_ms();
+                let (state, slept_ms) = (Some(State::Paused), Some(Some(now)));
+                let change = SandboxChange { state, slept_ms, ..self.change() };
+                if let Err(error) = self.store(change, None).await {
+                    // Not written down is not paused: a crash would otherwise bring back another state than answered.
+                    self.live()?.runtime.resume(&self.row.id).await?;
+                    return Err(error);
+                }
+                self.event("sandbox.paused", serde_json::json!({}));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) async fn resume(&mut self) -> Result<(), EngineError> {
+        match self.admit(Request::Resume, "resume")? {
+            Admission::Already => Ok(()),
+            Admission::Now | Admission::AfterResume | Admission::AfterWake => {
+                if self.row.state == State::Hibernated {
+                    self.do_wake().await
+                } else {
+                    self.do_resume().await
+                }
+            }
+        }
+    }
+
+    pub(super) async fn do_resume(&mut self) -> Result<(), EngineError> {
+        let change = SandboxChange { state: Some(State::Running), slept_ms: Some(None), ..self.change() };
+        self.store(change, None).await?;
+        if let Err(error) = self.live()?.runtime.resume(&self.row.id).await {
+            self.store(SandboxChange { state: Some(State::Paused), ..self.change() }, None).await?;
+            return Err(error.into());
+        }
+        self.event("sandbox.resumed", serde_json::json!({}));
+        Ok(())
+    }
+
+    pub(super) async fn guest(&mut self) -> Result<Guest, EngineError> {
+        match self.admit(Request::Use, "use") {
+            Ok(Admission::AfterResume) => self.do_resume().await?,
+            Ok(Admission::AfterWake) => self.do_wake().await?,
+            Ok(Admission::Now | Admission::Already) => {}
+            // It was stopped because nobody used it: now somebody does.
+            Err(EngineError::Refused { refusal: Refusal::Stopped, .. })
+                if self.row.stop_reason == Some(StopReason::Idle) =>
+            {
+                self.do_start().await?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(self.guest_of(self.live()?))
+    }
+}

@@ -1,0 +1,110 @@
+//! Changes of what a sandbox is told to be.
+
+use burrow_catalog::{SandboxChange, SandboxRow};
+use burrow_guest::protocol::Request as GuestRequest;
+use burrow_model::{Request, State};
+
+use super::Actor;
+use crate::engine::{check_limits, check_policies};
+use crate::{EngineError, Guest, UpdateOptions, egress, services};
+
+impl Actor {
+    pub(super) async fn update(&mut self, update: UpdateOptions) -> Result<(), EngineError> {
+        self.admit(Request::Update, "update")?;
+        let mut next = SandboxRow::clone(&self.row);
+        apply(&mut next, &update);
+        if let Some(change) = &update.network {
+            next.spec.network = change.apply(&next.spec.network)?;
+            self.shared.policy.egress.check(&next.spec.network)?;
+        }
+        check_limits(&next.spec.limits, &self.shared.policy.limits_max)?;
+        check_policies(&next.spec.sleep, next.spec.snapshots.as_ref(), next.spec.rotate.as_ref())?;
+        let before = self.row.clone();
+        let change =
+            SandboxChange { name: update.name.map(Some), spec: Some(next.spec.clone()), ..self.change() };
+        let changed = async {
+            self.enforce(&before, &next).await?;
+            self.store(change, None).await
+        };
+        if let Err(error) = changed.await {
+            if let Err(error) = self.enforce(&next, &before).await {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "could not take back a failed update"
+                );
+            }
+            return Err(error);
+        }
+        self.event("sandbox.updated", serde_json::json!({}));
+        if before.spec.network != self.row.spec.network && self.live.is_some() {
+            // Durable first: what is in force is never more than what is written down.
+            egress::follow(&self.shared, &self.row).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the host and the guest follow a new specification.
+    pub(super) async fn enforce(&self, before: &SandboxRow, after: &SandboxRow) -> Result<(), EngineError> {
+        let (old, new) = (&before.spec, &after.spec);
+        if old.limits.disk_mib != new.limits.disk_mib {
+            let disk_bytes = u64::from(new.limits.disk_mib) * burrow_model::MIB;
+            self.shared.seams.volumes.set_quota(&self.row.id, disk_bytes).await?;
+        }
+        let Some(live) = &self.live else { return Ok(()) };
+        if old.limits != new.limits {
+            live.runtime.set_limits(&self.row.id, &new.limits).await?;
+        }
+        if self.row.state != State::Running {
+            // A frozen guest cannot answer; it is told when it is started next.
+            return Ok(());
+        }
+        let guest = self.guest_of(live);
+        if old.limits.ram_mib != new.limits.ram_mib {
+            self.tell_ram(&guest, after).await?;
+        }
+        if old.services != new.services {
+            self.tell_services(&guest, after).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn tell_ram(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
+        let ram_bytes = u64::from(row.spec.limits.ram_mib) * burrow_model::MIB;
+        guest.call::<()>(&GuestRequest::SetRam { ram_bytes }).await
+    }
+
+    pub(super) async fn tell_services(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
+        let image = self.shared.image_config(&row.tenant, &row.image).await?;
+        let services = services::for_guest(row, &image);
+        guest.call::<()>(&GuestRequest::SetServices { services }).await
+    }
+}
+
+fn apply(row: &mut SandboxRow, update: &UpdateOptions) {
+    row.spec.limits = update.limits.apply(row.spec.limits);
+    if let Some(sleep) = update.sleep {
+        row.spec.sleep = sleep;
+    }
+    if let Some(snapshots) = update.snapshots {
+        row.spec.snapshots = snapshots;
+    }
+    if let Some(rotate) = &update.rotate {
+        row.spec.rotate = rotate.clone();
+    }
+    merge(&mut row.spec.labels, &update.labels);
+    merge(&mut row.spec.env, &update.env);
+    merge(&mut row.spec.services, &update.services);
+}
+
+/// Sets what has a value and removes what has none.
+fn merge<K: Ord + Clone, V: Clone>(
+    into: &mut std::collections::BTreeMap<K, V>,
+    changes: &std::collections::BTreeMap<K, Option<V>>,
+) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => into.insert(key.clone(), value.clone()),
+            None => into.remove(key),
+        };
+    }
+}

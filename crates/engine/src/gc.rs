@@ -1,0 +1,219 @@
+//! What nobody uses any more: told with what it holds and, on request, removed.
+
+use std::collections::HashSet;
+
+use burrow_catalog::SandboxRow;
+use burrow_model::{Snapshot, SnapshotKind, State, TenantId};
+
+use crate::snapshots::remove_snapshot;
+use crate::{Engine, EngineError};
+
+#[derive(Clone, Copy, Debug)]
+pub struct GcOptions {
+    /// Acts; else only tells.
+    pub apply: bool,
+    /// What was not used for so long is stale.
+    pub unused_for_ms: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct GcReport {
+    pub items: Vec<GcItem>,
+    /// Of what was removed, or would be.
+    pub freed_bytes: u64,
+}
+
+/// One thing that is stale.
+#[derive(Clone, Debug)]
+pub struct GcItem {
+    pub thing: GcThing,
+    pub id: String,
+    pub name: Option<String>,
+    /// Why it is taken for stale.
+    pub why: String,
+    /// What it holds that nothing else does, as far as known.
+    pub bytes: u64,
+    pub action: GcAction,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GcThing {
+    Sandbox,
+    Snapshot,
+    Image,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GcAction {
+    /// Somebody has to decide.
+    Kept,
+    WouldRemove,
+    Removed,
+    Failed(String),
+}
+
+impl Engine {
+    pub async fn gc(&self, tenant: &TenantId, options: GcOptions) -> Result<GcReport, EngineError> {
+        let lineage = self.shared.seams.catalog.lineage(tenant).await?;
+        let mut report = GcReport { items: Vec::new(), freed_bytes: 0 };
+        for snapshot in &lineage.snapshots {
+            if let Some((why, removable)) = self.stale_snapshot(snapshot, &lineage.sandboxes, options).await?
+            {
+                let bytes = self.shared.seams.volumes.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
+                let item = GcItem {
+                    thing: GcThing::Snapshot,
+                    id: snapshot.id.to_string(),
+                    name: snapshot.name.as_ref().map(ToString::to_string),
+                    why,
+                    bytes: bytes.saturating_add(snapshot.ram_bytes),
+                    action: planned(removable),
+                };
+                let removal = async { remove_snapshot(&self.shared, snapshot).await };
+                report.settle(item, options.apply, removal).await;
+            }
+        }
+        for row in &lineage.sandboxes {
+            if let Some(why) = self.stale_sandbox(row, options) {
+                let item = GcItem {
+                    thing: GcThing::Sandbox,
+                    id: row.id.to_string(),
+                    name: row.name.as_ref().map(ToString::to_string),
+                    why,
+                    bytes: self.shared.seams.volumes.used(&row.id).await.unwrap_or(0),
+                    action: planned(self.shared.policy.idle.gc_sandboxes),
+                };
+                report.settle(item, options.apply, self.delete(tenant, &row.id)).await;
+            }
+        }
+        self.stale_images(tenant, options, &mut report).await?;
+        Ok(report)
+    }
+
+    /// Why a snapshot is stale, and whether it may go without asking: what somebody took by hand may not.
+    async fn stale_snapshot(
+        &self,
+        snapshot: &Snapshot,
+        sandboxes: &[SandboxRow],
+        options: GcOptions,
+    ) -> Result<Option<(String, bool)>, EngineError> {
+        let wanted =
+            |row: &SandboxRow| row.spec.rotate.as_ref().is_some_and(|rotate| rotate.snapshot == snapshot.id);
+        if sandboxes.iter().any(wanted) {
+            return Ok(None);
+        }
+        let age_ms = self.now_ms().saturating_sub(snapshot.created_ms);
+        let orphan = !sandboxes.iter().any(|row| row.id == snapshot.sandbox);
+        let old = age_ms >= options.unused_for_ms;
+        Ok(match snapshot.kind {
+            SnapshotKind::Fork => {
+                let children = self.shared.seams.catalog.children_of_snapshot(&snapshot.id).await?;
+                children.is_empty().then(|| ("no child of its fork is left".to_owned(), true))
+            }
+            SnapshotKind::Manual if orphan && old => {
+                Some((format!("its sandbox is gone; {} old", days(age_ms)), false))
+            }
+            SnapshotKind::Manual => None,
+            SnapshotKind::Policy
+            | SnapshotKind::BeforeRestore
+            | SnapshotKind::Exec
+            | SnapshotKind::BeforeRotate => {
+                let why = if orphan { "its sandbox is gone" } else { "taken automatically" };
+                (orphan || old).then(|| (format!("{why}; {} old", days(age_ms)), true))
+            }
+        })
+    }
+
+    fn stale_sandbox(&self, row: &SandboxRow, options: GcOptions) -> Option<String> {
+        if !matches!(row.state, State::Stopped | State::Failed | State::Hibernated | State::Paused) {
+            return None;
+        }
+        let last_ms = row.active_ms.unwrap_or(0).max(row.updated_ms).max(row.stopped_ms.unwrap_or(0));
+        let unused_ms = self.now_ms().saturating_sub(last_ms);
+        (unused_ms >= options.unused_for_ms).then(|| format!("not used for {}", days(unused_ms)))
+    }
+
+    /// Images without a name that nothing was made from. Named ones are somebody's.
+    async fn stale_images(
+        &self,
+        tenant: &TenantId,
+        options: GcOptions,
+        report: &mut GcReport,
+    ) -> Result<(), EngineError> {
+        let catalog = &self.shared.seams.catalog;
+        let unused = catalog.unused_images(tenant).await?;
+        let ids: HashSet<_> = unused.iter().map(|row| row.image.id.clone()).collect();
+        for row in unused {
+            let item = GcItem {
+                thing: GcThing::Image,
+                id: row.image.id.to_string(),
+                name: None,
+                why: "it has no name, and nothing was made from it".to_owned(),
+                bytes: row.image.size_bytes,
+                action: planned(true),
+            };
+            let removal = async { self.remove_image_itself(tenant, &row.image).await.map(drop) };
+            report.settle(item, options.apply, removal).await;
+        }
+        let now = self.now_ms();
+        let lineage = catalog.lineage(tenant).await?;
+        let used: HashSet<_> = lineage
+            .sandboxes
+            .iter()
+            .map(|row| &row.image)
+            .chain(lineage.snapshots.iter().map(|snapshot| &snapshot.image))
+            .collect();
+        for row in catalog.list_images(tenant).await? {
+            let age_ms = now.saturating_sub(row.image.created_ms);
+            if ids.contains(&row.image.id) || used.contains(&row.image.id) || age_ms < options.unused_for_ms {
+                continue;
+            }
+            report.items.push(GcItem {
+                thing: GcThing::Image,
+                id: row.image.id.to_string(),
+                name: row.image.names.first().map(ToString::to_string),
+                why: format!("no sandbox uses it; {} old", days(age_ms)),
+                bytes: row.image.size_bytes,
+                action: GcAction::Kept,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn planned(removable: bool) -> GcAction {
+    if removable { GcAction::WouldRemove } else { GcAction::Kept }
+}
+
+impl GcReport {
+    /// Takes an item in, and removes what it is if that is wanted.
+    async fn settle(
+        &mut self,
+        mut item: GcItem,
+        apply: bool,
+        removal: impl Future<Output = Result<(), EngineError>>,
+    ) {
+        if item.action == GcAction::WouldRemove {
+            let done = if apply { removal.await } else { Ok(()) };
+            match done {
+                Ok(()) => {
+                    self.freed_bytes = self.freed_bytes.saturating_add(item.bytes);
+                    if apply {
+                        item.action = GcAction::Removed;
+                    }
+                }
+                Err(error) => item.action = GcAction::Failed(error.to_string()),
+            }
+        }
+        self.items.push(item);
+    }
+}
+
+/// A time as people say it.
+fn days(ms: u64) -> String {
+    const HOUR_MS: u64 = 60 * 60 * 1000;
+    match ms / HOUR_MS {
+        0 => "less than an hour".to_owned(),
+        hours @ 1..=47 => format!("{hours} h"),
+        hours => format!("{} days", hours / 24),
+    }
+}

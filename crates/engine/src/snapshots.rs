@@ -1,0 +1,456 @@
+//! Snapshots, restores and forks, as the daemon's surfaces ask for them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use burrow_catalog::{Idempotency, Page, PageRequest, SandboxRow, SnapshotFilter};
+use burrow_model::{
+    Lifetime, Name, Origin, OriginKind, SandboxId, Snapshot, SnapshotId, SnapshotKind, State, TenantId,
+};
+use futures_util::{StreamExt as _, stream};
+
+use crate::actor::{Command, Creation, ForkBase, FromBase, Reply, Source, StateCommand};
+use crate::engine::{check_limits, new_token, shown};
+use crate::pins::{Pin, Pins};
+use crate::{Created, Engine, EngineError, dump};
+
+/// Children of one fork.
+pub const FORK_MAX: usize = 64;
+
+/// Children brought up side by side: more only take turns on the same cores, and RAM for their page tables at once.
+const FORKS_AT_ONCE: usize = 4;
+
+#[derive(Clone, Debug)]
+pub struct SnapshotOptions {
+    pub name: Option<Name>,
+    pub description: String,
+    pub labels: BTreeMap<String, String>,
+    /// Without processes.
+    pub files_only: bool,
+    pub expires_ms: Option<u64>,
+    pub kind: SnapshotKind,
+}
+
+impl SnapshotOptions {
+    /// One that nobody named.
+    pub fn automatic(kind: SnapshotKind, files_only: bool) -> Self {
+        Self {
+            name: None,
+            description: String::new(),
+            labels: BTreeMap::new(),
+            files_only,
+            expires_ms: None,
+            kind,
+        }
+    }
+}
+
+/// A sandbox that is what a snapshot was.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    pub row: SandboxRow,
+    /// What it was before.
+    pub undo: Snapshot,
+}
+
+/// How a snapshot becomes a sandbox of its own.
+#[derive(Clone, Debug)]
+pub struct FromSnapshot {
+    pub name: Option<Name>,
+    pub files_only: bool,
+    /// Those of the snapshot's sandbox when absent.
+    pub labels: Option<BTreeMap<String, String>>,
+    pub lifetime: Option<Lifetime>,
+    pub idempotency: Option<Idempotency>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ForkOptions {
+    /// From 1 to [`FORK_MAX`].
+    pub count: usize,
+    /// Empty, or one for each.
+    pub names: Vec<Name>,
+    pub files_only: bool,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub lifetime: Option<Lifetime>,
+}
+
+#[derive(Debug)]
+pub struct Forked {
+    /// In the order of their names.
+    pub children: Vec<Result<SandboxRow, EngineError>>,
+    /// The moment they have in common.
+    pub base: SnapshotId,
+    /// How long the parent stood still.
+    pub pause_us: u64,
+}
+
+/// A sandbox or a snapshot, and where it came from.
+#[derive(Clone, Debug)]
+pub struct TreeNode {
+    pub what: TreeItem,
+    /// Index of the node it hangs on; nodes come after theirs.
+    pub parent: Option<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub enum TreeItem {
+    Sandbox(Box<SandboxRow>),
+    Snapshot(Box<Snapshot>),
+}
+
+impl Engine {
+    /// Processes to disk, RAM given back. Of a sandbox that sleeps so already: nothing to do.
+    pub async fn hibernate(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
+        self.ask(tenant, id, |reply| Command::Hibernate { reply }).await
+    }
+
+    /// Brings it to `running` from wherever it sleeps.
+    pub async fn wake(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
+        self.start_sandbox(tenant, id).await
+    }
+
+    /// Boots from the files; processes that are kept are given up.
+    pub async fn start_fresh(&self, tenant: &TenantId, id: &SandboxId) -> Result<SandboxRow, EngineError> {
+        self.ask(tenant, id, |reply| Command::Start { fresh: true, reply }).await
+    }
+
+    pub async fn snapshot(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        options: SnapshotOptions,
+    ) -> Result<Snapshot, EngineError> {
+        dump::check_room(&self.shared, 0).await?;
+        let snapshot = self
+            .ask_state(tenant, id, |reply| StateCommand::Snapshot { options: Box::new(options), reply })
+            .await?;
+        let detail = serde_json::json!({
+            "snapshot": snapshot.id, "name": snapshot.name, "kind": snapshot.kind, "pause_us": snapshot.pause_us,
+        });
+        self.shared.event(tenant, "snapshot.created", Some(id), detail);
+        Ok(snapshot)
+    }
+
+    /// By id, unique prefix of an id, or name.
+    pub async fn find_snapshot(&self, tenant: &TenantId, text: &str) -> Result<Snapshot, EngineError> {
+        let found = self.shared.seams.catalog.resolve_snapshot(tenant, text).await?;
+        found.ok_or_else(|| EngineError::SnapshotNotFound { what: shown(text) })
+    }
+
+    pub async fn snapshots(
+        &self,
+        tenant: &TenantId,
+        filter: SnapshotFilter,
+        page: PageRequest,
+    ) -> Result<Page<Snapshot>, EngineError> {
+        Ok(self.shared.seams.catalog.list_snapshots(tenant, filter, page).await?)
+    }
+
+    /// Removes a snapshot with all that only it holds. The moment that children of a fork have in common stays with them.
+    pub async fn delete_snapshot(&self, tenant: &TenantId, id: &SnapshotId) -> Result<(), EngineError> {
+        let catalog = &self.shared.seams.catalog;
+        let snapshot = catalog.snapshot(tenant, id).await?;
+        let snapshot = snapshot.ok_or_else(|| EngineError::SnapshotNotFound { what: id.to_string() })?;
+        if let Some(user) = self.rotated_from(id).await? {
+            return Err(EngineError::SnapshotInUse { id: id.clone(), by: user });
+        }
+        remove_snapshot(&self.shared, &snapshot).await?;
+        let detail = serde_json::json!({ "snapshot": snapshot.id, "name": snapshot.name });
+        self.shared.event(tenant, "snapshot.deleted", Some(&snapshot.sandbox), detail);
+        Ok(())
+    }
+
+    /// A snapshot that nobody removes while the pin is held.
+    async fn pinned(&self, tenant: &TenantId, id: &SnapshotId) -> Result<(Snapshot, Pin), EngineError> {
+        let unknown = || EngineError::SnapshotNotFound { what: id.to_string() };
+        let pin = Pins::pin(&self.shared.pins, id).ok_or_else(unknown)?;
+        let found = self.shared.seams.catalog.snapshot(tenant, id).await?;
+        Ok((found.ok_or_else(unknown)?, pin))
+    }
+
+    /// The sandbox that is put back to this snapshot from time to time.
+    async fn rotated_from(&self, id: &SnapshotId) -> Result<Option<SandboxId>, EngineError> {
+        Ok(self.shared.seams.catalog.rotating_to(id).await?.into_iter().next())
+    }
+
+    /// Puts a sandbox back to what a snapshot holds. What it is now is kept as a snapshot.
+    pub async fn restore(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        files_only: bool,
+    ) -> Result<Restored, EngineError> {
+        self.restore_keeping(tenant, id, snapshot, files_only, SnapshotKind::BeforeRestore).await
+    }
+
+    pub(crate) async fn restore_keeping(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        files_only: bool,
+        kind: SnapshotKind,
+    ) -> Result<Restored, EngineError> {
+        let (found, _pin) = self.pinned(tenant, snapshot).await?;
+        let row = self.get(tenant, id).await?;
+        if found.spec.driver != row.spec.driver {
+            return Err(EngineError::OtherDriver { snapshot: found.id, driver: found.spec.driver });
+        }
+        let undo = SnapshotOptions {
+            description: format!("before going back to {}", found.id),
+            ..SnapshotOptions::automatic(kind, false)
+        };
+        let (snapshot, undo) = (Box::new(found), Box::new(undo));
+        self.ask_state(tenant, id, |reply| StateCommand::Restore { snapshot, files_only, undo, reply }).await
+    }
+
+    /// A sandbox of its own from a snapshot.
+    pub async fn create_from_snapshot(
+        &self,
+        tenant: &TenantId,
+        snapshot: &SnapshotId,
+        options: FromSnapshot,
+    ) -> Result<Created, EngineError> {
+        let (found, _pin) = self.pinned(tenant, snapshot).await?;
+        self.admit_children(1).await?;
+        let kept = match found.dump.as_ref().filter(|_| !options.files_only) {
+            Some(dump) => Some(dump::open(&self.shared, dump).await?),
+            None => None,
+        };
+        // A policy is never revived: it is the one its sandbox has now, or the host's own.
+        let source = self.shared.seams.catalog.sandbox(tenant, &found.sandbox).await?;
+        let mut row = self.child_row(tenant, &found, OriginKind::Restore);
+        row.spec.network = match source {
+            Some(source) => source.spec.network,
+            None => self.default_network().clone(),
+        };
+        row.name.clone_from(&options.name);
+        adjust(&mut row, options.labels, options.lifetime);
+        self.check_child(&row)?;
+        let base = FromBase { snapshot: found.id.clone(), kept };
+        self.create_child(tenant, row, base, options.idempotency).await
+    }
+
+    /// Children of a sandbox as it is at this moment. It stands still only while that moment is taken.
+    pub async fn fork(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        options: ForkOptions,
+    ) -> Result<Forked, EngineError> {
+        if options.count == 0 || options.count > FORK_MAX {
+            return Err(EngineError::ForkCount { given: options.count, max: FORK_MAX });
+        }
+        self.admit_children(options.count).await?;
+        let files_only = options.files_only;
+        let base = self.ask_state(tenant, id, |reply| StateCommand::ForkBase { files_only, reply }).await?;
+        let forked = self.bring_up_children(tenant, &base, &options).await;
+        if let Some(dump) = &base.passing_dump {
+            dump::let_go(&self.shared, dump).await;
+        }
+        if forked.children.iter().all(Result::is_err) {
+            remove_snapshot(&self.shared, &base.snapshot).await?;
+        }
+        let made: Vec<_> = forked.children.iter().flatten().map(|row| row.id.clone()).collect();
+        let detail = serde_json::json!({ "children": made, "pause_us": forked.pause_us });
+        self.shared.event(tenant, "sandbox.forked", Some(id), detail);
+        Ok(forked)
+    }
+
+    async fn bring_up_children(&self, tenant: &TenantId, base: &ForkBase, options: &ForkOptions) -> Forked {
+        let made = (0..options.count).map(|index| {
+            let mut row = self.child_row(tenant, &base.snapshot, OriginKind::Fork);
+            // What the parent may do is what its children may do.
+            row.spec = base.row.spec.clone();
+            row.name = options.names.get(index).cloned();
+            adjust(&mut row, options.labels.clone(), options.lifetime);
+            let from = FromBase { snapshot: base.snapshot.id.clone(), kept: base.kept.clone() };
+            async move {
+                self.check_child(&row)?;
+                Ok(self.create_child(tenant, row, from, None).await?.row)
+            }
+        });
+        let children = stream::iter(made).buffered(FORKS_AT_ONCE).collect().await;
+        Forked { children, base: base.snapshot.id.clone(), pause_us: base.snapshot.pause_us }
+    }
+
+    async fn ask_state<T>(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        command: impl FnOnce(Reply<T>) -> StateCommand,
+    ) -> Result<T, EngineError> {
+        self.ask(tenant, id, |reply| Command::State(command(reply))).await
+    }
+
+    async fn create_child(
+        &self,
+        tenant: &TenantId,
+        row: SandboxRow,
+        base: FromBase,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Created, EngineError> {
+        let name = row.name.clone();
+        let actor = self.shared.registry.add(&self.shared, row);
+        let source = Source::Snapshot(Box::new(base));
+        match actor.ask(|reply| Command::Create { idempotency, source, reply }).await? {
+            Creation::Fresh(row) => Ok(Created { row: *row, fresh: true }),
+            Creation::Repeated(existing) => {
+                let row = self.ask(tenant, &existing, |reply| Command::Settled { reply }).await?;
+                Ok(Created { row, fresh: false })
+            }
+            Creation::NameTaken(existing) => {
+                let name = name.map_or_else(String::new, String::from);
+                Err(EngineError::NameTaken { name, existing })
+            }
+        }
+    }
+
+    async fn admit_children(&self, count: usize) -> Result<(), EngineError> {
+        let max = self.shared.policy.sandboxes_max;
+        if self.shared.registry.len().saturating_add(count) > max {
+            return Err(EngineError::SandboxesMax { max });
+        }
+        dump::check_room(&self.shared, 0).await
+    }
+
+    fn check_child(&self, row: &SandboxRow) -> Result<(), EngineError> {
+        check_limits(&row.spec.limits, &self.shared.policy.limits_max)?;
+        self.shared.policy.egress.check(&row.spec.network)
+    }
+
+    fn child_row(&self, tenant: &TenantId, snapshot: &Snapshot, kind: OriginKind) -> SandboxRow {
+        let now = self.shared.now_ms();
+        let mut spec = snapshot.spec.clone();
+        // A child of a sandbox that is renewed from time to time is not renewed itself unless somebody says so.
+        spec.rotate = None;
+        SandboxRow {
+            id: SandboxId::generate(),
+            tenant: tenant.clone(),
+            name: None,
+            spec,
+            state: State::Creating,
+            stop_reason: None,
+            image: snapshot.image.clone(),
+            token: new_token(),
+            machine: None,
+            created_ms: now,
+            updated_ms: now,
+            started_ms: None,
+            stopped_ms: None,
+            failure: None,
+            generation: 0,
+            dump: None,
+            origin: Some(Origin { snapshot: snapshot.id.clone(), sandbox: snapshot.sandbox.clone(), kind }),
+            active_ms: Some(now),
+            slept_ms: None,
+            rotated_ms: None,
+            snapshotted_ms: None,
+        }
+    }
+
+    /// Removes a sandbox and its snapshots, except those that others were made from and still need.
+    pub async fn delete_with_snapshots(&self, tenant: &TenantId, id: &SandboxId) -> Result<(), EngineError> {
+        self.delete(tenant, id).await?;
+        for snapshot in self.shared.seams.catalog.snapshots_of(id).await? {
+            if self.rotated_from(&snapshot.id).await?.is_none() {
+                remove_snapshot(&self.shared, &snapshot).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sandboxes and snapshots with what they came from, parents first, oldest first.
+    pub async fn tree(&self, tenant: &TenantId) -> Result<Vec<TreeNode>, EngineError> {
+        let lineage = self.shared.seams.catalog.lineage(tenant).await?;
+        Ok(plant(lineage.sandboxes, lineage.snapshots))
+    }
+}
+
+/// What a child has of its own.
+fn adjust(row: &mut SandboxRow, labels: Option<BTreeMap<String, String>>, lifetime: Option<Lifetime>) {
+    if let Some(labels) = labels {
+        row.spec.labels = labels;
+    }
+    if let Some(lifetime) = lifetime {
+        row.spec.lifetime = lifetime;
+    }
+}
+
+/// Removes a snapshot's row, then what it names: a crash in between leaves what no row names, which a start removes.
+pub(crate) async fn remove_snapshot(
+    shared: &crate::shared::Shared,
+    snapshot: &Snapshot,
+) -> Result<(), EngineError> {
+    let busy = || EngineError::SnapshotBusy { id: snapshot.id.clone() };
+    let _removal = Pins::remove(&shared.pins, &snapshot.id).ok_or_else(busy)?;
+    shared.seams.catalog.delete_snapshot(&snapshot.id, None).await?;
+    shared.seams.volumes.remove_snapshot(&snapshot.id).await?;
+    if let Some(dump) = &snapshot.dump {
+        dump::let_go(shared, dump).await;
+    }
+    Ok(())
+}
+
+/// A child is gone: the moment it had in common with its siblings goes with the last of them.
+pub(crate) async fn release_base(shared: &crate::shared::Shared, tenant: &TenantId, origin: &Origin) {
+    let released = async {
+        let catalog = &shared.seams.catalog;
+        match catalog.snapshot(tenant, &origin.snapshot).await? {
+            Some(base)
+                if base.kind == SnapshotKind::Fork
+                    && catalog.children_of_snapshot(&base.id).await?.is_empty() =>
+            {
+                remove_snapshot(shared, &base).await
+            }
+            _ => Ok(()),
+        }
+    };
+    if let Err(error) = released.await {
+        tracing::warn!(
+            snapshot = %origin.snapshot, error = &error as &dyn std::error::Error,
+            "could not remove what the children of a fork had in common"
+        );
+    }
+}
+
+/// Orders what belongs together: a sandbox hangs on the snapshot it was made from, a snapshot on its sandbox.
+fn plant(sandboxes: Vec<SandboxRow>, snapshots: Vec<Snapshot>) -> Vec<TreeNode> {
+    let alive: HashSet<SandboxId> = sandboxes.iter().map(|row| row.id.clone()).collect();
+    let known: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id.clone()).collect();
+    let mut children: HashMap<String, Vec<TreeItem>> = HashMap::new();
+    let mut roots = Vec::new();
+    for row in sandboxes {
+        let parent = row.origin.as_ref().map(|origin| &origin.snapshot).filter(|id| known.contains(id));
+        let key = parent.map(ToString::to_string);
+        let item = TreeItem::Sandbox(Box::new(row));
+        match key {
+            Some(key) => children.entry(key).or_default().push(item),
+            None => roots.push(item),
+        }
+    }
+    for snapshot in snapshots {
+        let key = snapshot.sandbox.to_string();
+        let hangs = alive.contains(&snapshot.sandbox);
+        let item = TreeItem::Snapshot(Box::new(snapshot));
+        if hangs {
+            children.entry(key).or_default().push(item);
+        } else {
+            roots.push(item);
+        }
+    }
+    let mut nodes: Vec<TreeNode> = Vec::new();
+    let mut open: Vec<(TreeItem, Option<usize>)> = roots.into_iter().rev().map(|item| (item, None)).collect();
+    while let Some((what, parent)) = open.pop() {
+        let key = match &what {
+            TreeItem::Sandbox(row) => row.id.to_string(),
+            TreeItem::Snapshot(snapshot) => snapshot.id.to_string(),
+        };
+        let index = nodes.len();
+        nodes.push(TreeNode { what, parent });
+        let below = children.remove(&key).unwrap_or_default();
+        open.extend(below.into_iter().rev().map(|item| (item, Some(index))));
+    }
+    nodes
+}

@@ -1,0 +1,390 @@
+//! Sleep policies, snapshots by policy, renewal, and what is told to those whose sandbox goes to sleep.
+
+use std::time::Duration;
+
+use burrow_catalog::{PageRequest, SnapshotFilter};
+use burrow_egress::Counters;
+use burrow_engine::{
+    Engine, EngineError, ForkOptions, FromSnapshot, GcAction, GcOptions, GcThing, SnapshotOptions, TreeItem,
+    UpdateOptions,
+};
+use burrow_guest::protocol::Request;
+use burrow_model::{
+    Lifetime, NetworkMode, NetworkPolicy, RotatePolicy, SandboxId, SleepPolicy, SnapshotKind, SnapshotPolicy,
+    State, StopReason,
+};
+use burrow_runtime::{Obstacle, RuntimeError};
+
+use crate::world::{World, create, name, no_change};
+
+const MINUTE_MS: u64 = 60_000;
+
+/// Looks again and again, for as long as a few rounds of the engine take.
+async fn eventually(what: &str, look: impl AsyncFn() -> bool) {
+    for _ in 0..400 {
+        if look().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("waited in vain for {what}");
+}
+
+fn tiers() -> SleepPolicy {
+    SleepPolicy {
+        pause_after_ms: Some(MINUTE_MS),
+        hibernate_after_ms: Some(10 * MINUTE_MS),
+        stop_after_ms: Some(100 * MINUTE_MS),
+    }
+}
+
+async fn with_policy(world: &World, engine: &Engine, sleep: SleepPolicy) -> SandboxId {
+    let options = burrow_engine::CreateOptions { sleep, ..create(Some("alpha")) };
+    engine.create(&world.tenant, options).await.unwrap().row.id
+}
+
+async fn state(world: &World, id: &SandboxId) -> State {
+    world.catalog.sandbox(&world.tenant, id).await.unwrap().unwrap().state
+}
+
+fn stuck() -> Obstacle {
+    Obstacle { pid: 7, process: "redis".to_owned(), reason: "uses io_uring".to_owned(), passes: false }
+}
+
+fn manual(files_only: bool) -> SnapshotOptions {
+    SnapshotOptions::automatic(SnapshotKind::Manual, files_only)
+}
+
+fn fork(count: usize) -> ForkOptions {
+    ForkOptions { count, names: Vec::new(), files_only: false, labels: None, lifetime: None }
+}
+
+#[tokio::test]
+async fn an_idle_sandbox_sleeps_deeper_with_time_and_wakes_for_whoever_uses_it() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = with_policy(&world, &engine, tiers()).await;
+    world.runtime.inner.set_ram(&id, "value", "kept");
+    for (minutes, expected) in [(2, State::Paused), (10, State::Hibernated)] {
+        world.clock.advance(minutes * MINUTE_MS);
+        eventually("it to sleep", async || state(&world, &id).await == expected).await;
+    }
+    engine.guest(&world.tenant, &id).await.unwrap();
+    assert_eq!(state(&world, &id).await, State::Running);
+    assert_eq!(world.runtime.inner.ram(&id, "value").as_deref(), Some("kept"));
+
+    world.clock.advance(200 * MINUTE_MS);
+    eventually("it to stop", async || state(&world, &id).await == State::Stopped).await;
+    let row = world.catalog.sandbox(&world.tenant, &id).await.unwrap().unwrap();
+    assert_eq!(row.stop_reason, Some(StopReason::Idle));
+    // Stopped because nobody used it: now somebody does.
+    engine.guest(&world.tenant, &id).await.unwrap();
+    assert_eq!(state(&world, &id).await, State::Running);
+}
+
+#[tokio::test]
+async fn a_sandbox_at_work_stays_awake() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = with_policy(&world, &engine, tiers()).await;
+    let egress = |bytes| Counters { bytes_out: bytes, ..Counters::default() };
+    let mut bytes = 0;
+    // Each kind of work, for longer than the policy would wait; the guest is held by an open stream in the end.
+    for kind in ["cpu", "traffic", "stream"] {
+        let guest = engine.guest(&world.tenant, &id).await.unwrap();
+        let held = (kind == "stream").then(|| guest.clone());
+        drop(guest);
+        for _ in 0..4 {
+            match kind {
+                "cpu" => assert!(world.runtime.inner.use_cpu(&id, 60_000_000)),
+                "traffic" => {
+                    bytes += 1;
+                    world.egress.inner.set_counters(&id, egress(bytes));
+                }
+                _ => {}
+            }
+            world.clock.advance(30_000);
+            // Two rounds at least have looked at it.
+            tokio::time::sleep(Duration::from_millis(2300)).await;
+            assert_eq!(state(&world, &id).await, State::Running, "{kind}");
+        }
+        drop(held);
+    }
+    world.clock.advance(61_000);
+    eventually("it to sleep at last", async || state(&world, &id).await == State::Paused).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_is_refused_with_its_reason_and_goes_on() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = with_policy(&world, &engine, tiers()).await;
+    world.runtime.inner.hinder(&id, vec![stuck()]);
+    for refused in [
+        engine.hibernate(&world.tenant, &id).await.err(),
+        engine.snapshot(&world.tenant, &id, manual(false)).await.err(),
+        engine.fork(&world.tenant, &id, fork(1)).await.err(),
+    ] {
+        let error = refused.expect("it is refused");
+        assert!(matches!(&error, EngineError::Runtime(RuntimeError::Obstacles { .. })), "{error:?}");
+        assert!(error.to_string().contains("`redis` (process 7) uses io_uring"), "{error}");
+        assert!(error.hint().is_some());
+    }
+    assert_eq!(state(&world, &id).await, State::Running);
+    assert!(!world.runtime.inner.machine(&id).unwrap().paused);
+    engine.snapshot(&world.tenant, &id, manual(true)).await.unwrap();
+    // By policy it stands still instead, which costs RAM only, and is not tried again and again.
+    world.clock.advance(11 * MINUTE_MS);
+    eventually("it to sleep", async || state(&world, &id).await == State::Paused).await;
+    world.check(&world.rows().await, "after refusals");
+    world.check_kept("after refusals").await;
+}
+
+#[tokio::test]
+async fn many_callers_wake_it_once() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    engine.hibernate(&world.tenant, &id).await.unwrap();
+    let before = world.catalog.sandbox(&world.tenant, &id).await.unwrap().unwrap();
+    let callers = (0..20).map(|_| engine.guest(&world.tenant, &id));
+    for guest in futures_util::future::join_all(callers).await {
+        guest.unwrap();
+    }
+    let after = world.catalog.sandbox(&world.tenant, &id).await.unwrap().unwrap();
+    assert_eq!(after.generation, before.generation + 1, "woken once");
+    assert_eq!(after.started_ms, before.started_ms, "its processes were started then");
+}
+
+#[tokio::test]
+async fn streams_end_when_their_sandbox_is_put_to_sleep_or_back() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    let snapshot = engine.snapshot(&world.tenant, &id, manual(false)).await.unwrap();
+
+    let guest = engine.guest(&world.tenant, &id).await.unwrap();
+    let mut stream = guest.open(&Request::Ping).await.unwrap();
+    guest.reply::<serde_json::Value>(&mut stream).await.unwrap();
+    engine.hibernate(&world.tenant, &id).await.unwrap();
+    let error = guest.call::<()>(&Request::Ping).await.unwrap_err();
+    assert!(matches!(error, EngineError::Asleep { .. }), "{error:?}");
+
+    let guest = engine.guest(&world.tenant, &id).await.unwrap();
+    engine.restore(&world.tenant, &id, &snapshot.id, false).await.unwrap();
+    let error = guest.call::<()>(&Request::Ping).await.unwrap_err();
+    assert!(matches!(error, EngineError::Replaced { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn snapshots_by_policy_are_taken_while_it_works_and_the_oldest_go() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let snapshots = Some(SnapshotPolicy { every_ms: MINUTE_MS, keep: 2, files_only: false });
+    let options = burrow_engine::CreateOptions { snapshots, ..create(None) };
+    let id = engine.create(&world.tenant, options).await.unwrap().row.id;
+    let taken = async || world.catalog.snapshots_of(&id).await.unwrap();
+    let mut newest = None;
+    for round in 1..=4usize {
+        world.clock.advance(61_000);
+        drop(engine.guest(&world.tenant, &id).await.unwrap());
+        eventually("a snapshot", async || taken().await.first().map(|found| found.id.clone()) != newest)
+            .await;
+        newest = taken().await.first().map(|found| found.id.clone());
+        eventually("old ones to go", async || taken().await.len() == round.min(2)).await;
+    }
+    assert!(taken().await.iter().all(|found| found.kind == SnapshotKind::Policy && found.dump.is_some()));
+    // Nothing was done since: nothing new to keep.
+    world.clock.advance(600_000);
+    tokio::time::sleep(Duration::from_millis(2300)).await;
+    assert_eq!(taken().await.first().map(|found| found.id.clone()), newest);
+}
+
+#[tokio::test]
+async fn a_sandbox_is_renewed_from_its_snapshot_from_time_to_time() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    world.volumes.inner.write(&id, "/file", "good").unwrap();
+    let good = engine.snapshot(&world.tenant, &id, manual(false)).await.unwrap();
+    let rotate = Some(Some(RotatePolicy { every_ms: MINUTE_MS, snapshot: good.id.clone() }));
+    engine.update(&world.tenant, &id, UpdateOptions { rotate, ..no_change() }).await.unwrap();
+    let error = engine.delete_snapshot(&world.tenant, &good.id).await.unwrap_err();
+    assert!(matches!(error, EngineError::SnapshotInUse { .. }), "{error:?}");
+    world.volumes.inner.write(&id, "/file", "stale").unwrap();
+    world.clock.advance(61_000);
+    let file = async || world.volumes.inner.read(&id, "/file");
+    eventually("it to be renewed", async || file().await.as_deref() == Some("good")).await;
+    eventually("it to run", async || state(&world, &id).await == State::Running).await;
+    let kept = world.catalog.snapshots_of(&id).await.unwrap();
+    assert_eq!(kept.first().map(|found| found.kind), Some(SnapshotKind::BeforeRotate));
+}
+
+#[tokio::test]
+async fn what_a_restore_never_revives() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(Some("alpha"))).await.unwrap().row.id;
+    let set = |value: &str| [("KEY".to_owned(), Some(value.to_owned()))].into();
+    engine.update(&world.tenant, &id, UpdateOptions { env: set("then"), ..no_change() }).await.unwrap();
+    engine.publish_port(&world.tenant, &id, 80).await.unwrap();
+    let snapshot = engine.snapshot(&world.tenant, &id, manual(false)).await.unwrap();
+    engine.unpublish_port(&world.tenant, &id, 80).await.unwrap();
+    let open = burrow_engine::NetworkChange {
+        mode: Some(NetworkMode::None),
+        rules: None,
+        sets: None,
+        add: Vec::new(),
+        remove: Vec::new(),
+        add_sets: Vec::new(),
+        remove_sets: Vec::new(),
+    };
+    let limits =
+        burrow_engine::LimitsChange { ram_mib: Some(256), cpu_millis: None, pids: None, disk_mib: None };
+    let update = UpdateOptions {
+        name: Some(name("beta")),
+        network: Some(open),
+        env: set("now"),
+        limits,
+        ..no_change()
+    };
+    engine.update(&world.tenant, &id, update).await.unwrap();
+    let row = engine.restore(&world.tenant, &id, &snapshot.id, false).await.unwrap().row;
+    assert_eq!(row.id, id);
+    assert_eq!(row.name, Some(name("beta")));
+    assert_eq!(row.spec.network.mode, NetworkMode::None);
+    assert_eq!(row.spec.limits.ram_mib, 256);
+    assert_eq!(row.spec.env.get("KEY").map(String::as_str), Some("then"));
+    assert!(engine.catalog().published_ports(&world.tenant, &id).is_empty());
+}
+
+#[tokio::test]
+async fn children_are_of_one_moment_and_distinct() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(Some("parent"))).await.unwrap().row.id;
+    world.volumes.inner.write(&id, "/file", "1").unwrap();
+    world.runtime.inner.set_ram(&id, "value", "1");
+    let options = ForkOptions { names: vec![name("one"), name("two"), name("three")], ..fork(3) };
+    let forked = engine.fork(&world.tenant, &id, options).await.unwrap();
+    world.runtime.inner.set_ram(&id, "value", "2");
+    let parent = engine.get(&world.tenant, &id).await.unwrap();
+    let children: Vec<_> = forked.children.into_iter().map(Result::unwrap).collect();
+    for child in &children {
+        assert_eq!(world.runtime.inner.ram(&child.id, "value").as_deref(), Some("1"));
+        assert_eq!(world.volumes.inner.read(&child.id, "/file").as_deref(), Some("1"));
+        let machine = world.runtime.inner.machine(&child.id).unwrap();
+        assert_eq!(machine.introduced, 1, "told who it is before anything ran");
+        assert_eq!(machine.hostname, child.name.clone().unwrap().to_string());
+        assert!(!machine.paused);
+        assert_ne!(child.token, parent.token);
+    }
+    assert_eq!(world.runtime.inner.ram(&id, "value").as_deref(), Some("2"));
+    world.check(&world.rows().await, "after a fork");
+    world.check_kept("after a fork").await;
+
+    // The moment they have in common goes with the last of them, whatever becomes of the parent.
+    engine.delete(&world.tenant, &id).await.unwrap();
+    for child in &children {
+        assert_eq!(world.catalog.all_snapshots().await.unwrap().len(), 1);
+        engine.delete(&world.tenant, &child.id).await.unwrap();
+    }
+    assert!(world.catalog.all_snapshots().await.unwrap().is_empty());
+    world.check_kept("after the children").await;
+}
+
+#[tokio::test]
+async fn a_child_may_do_what_its_parent_may_now_and_a_snapshot_of_the_dead_what_the_host_says() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let open = NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() };
+    let options = burrow_engine::CreateOptions { network: Some(open), ..create(None) };
+    let id = engine.create(&world.tenant, options).await.unwrap().row.id;
+    let snapshot = engine.snapshot(&world.tenant, &id, manual(false)).await.unwrap();
+    let plain =
+        || FromSnapshot { name: None, files_only: false, labels: None, lifetime: None, idempotency: None };
+    let child = engine.create_from_snapshot(&world.tenant, &snapshot.id, plain()).await.unwrap().row;
+    assert_eq!(child.spec.network.mode, NetworkMode::Open);
+    engine.delete(&world.tenant, &id).await.unwrap();
+    let child = engine.create_from_snapshot(&world.tenant, &snapshot.id, plain()).await.unwrap().row;
+    assert_eq!(child.spec.network, NetworkPolicy::closed(), "a policy is never revived");
+    let lifetime = Some(Lifetime::Ephemeral { expires_ms: None });
+    let options = FromSnapshot { lifetime, ..plain() };
+    let child = engine.create_from_snapshot(&world.tenant, &snapshot.id, options).await.unwrap().row;
+    assert!(child.spec.lifetime.is_ephemeral());
+}
+
+#[tokio::test]
+async fn a_tree_shows_what_came_from_what() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(Some("parent"))).await.unwrap().row.id;
+    world.clock.advance(1);
+    engine.snapshot(&world.tenant, &id, manual(true)).await.unwrap();
+    world.clock.advance(1);
+    engine.fork(&world.tenant, &id, fork(2)).await.unwrap();
+    let nodes = engine.tree(&world.tenant).await.unwrap();
+    let shown: Vec<_> = nodes
+        .iter()
+        .map(|node| {
+            let what = match &node.what {
+                TreeItem::Sandbox(_) => "sandbox",
+                TreeItem::Snapshot(snapshot) => snapshot.kind.as_str(),
+            };
+            (what, node.parent)
+        })
+        .collect();
+    let expected = [
+        ("sandbox", None),
+        ("manual", Some(0)),
+        ("fork", Some(0)),
+        ("sandbox", Some(2)),
+        ("sandbox", Some(2)),
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[tokio::test]
+async fn stale_things_are_told_and_only_what_nobody_made_by_hand_is_removed() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(Some("old"))).await.unwrap().row.id;
+    let by_hand = engine.snapshot(&world.tenant, &id, manual(true)).await.unwrap();
+    let restored = engine.restore(&world.tenant, &id, &by_hand.id, true).await.unwrap();
+    engine.hibernate(&world.tenant, &id).await.unwrap();
+    world.clock.advance(40 * 24 * 60 * MINUTE_MS);
+    let options = GcOptions { apply: false, unused_for_ms: 30 * 24 * 60 * MINUTE_MS };
+    let actions = |report: &burrow_engine::GcReport| {
+        let mut shown: Vec<_> = report
+            .items
+            .iter()
+            .filter(|item| item.thing != GcThing::Image)
+            .map(|item| (item.id.clone(), item.action.clone()))
+            .collect();
+        shown.sort_by(|a, b| a.0.cmp(&b.0));
+        shown
+    };
+    let report = engine.gc(&world.tenant, options).await.unwrap();
+    let expected = [(id.to_string(), GcAction::Kept), (restored.undo.id.to_string(), GcAction::WouldRemove)];
+    assert_eq!(actions(&report), expected);
+    let report = engine.gc(&world.tenant, GcOptions { apply: true, ..options }).await.unwrap();
+    assert_eq!(actions(&report)[1].1, GcAction::Removed);
+    let page = PageRequest { cursor: None, limit: 10 };
+    let filter = SnapshotFilter { sandbox: None, labels: Vec::new(), kinds: Vec::new() };
+    let left = engine.snapshots(&world.tenant, filter, page).await.unwrap();
+    assert_eq!(left.rows.into_iter().map(|found| found.id).collect::<Vec<_>>(), [by_hand.id]);
+    world.check_kept("after a clean-up").await;
+}
+
+#[tokio::test]
+async fn an_expired_snapshot_goes_by_itself() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    let expires_ms = Some(engine.now_ms() + MINUTE_MS);
+    let options = SnapshotOptions { expires_ms, ..manual(false) };
+    engine.snapshot(&world.tenant, &id, options).await.unwrap();
+    world.clock.advance(61_000);
+    eventually("it to go", async || world.catalog.all_snapshots().await.unwrap().is_empty()).await;
+    world.check_kept("after it expired").await;
+}
