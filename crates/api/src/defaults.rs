@@ -25,3 +25,9 @@ pub const PORT_URL_SECONDS: u32 = 3_600;
 pub const PORT_URL_SECONDS_MAX: u32 = 30 * 24 * 3_600;
 /// Largest JSON body.
 pub const JSON_BODY_BYTES_MAX: usize = 1 << 20;
+/// Snapshots that a policy keeps when it does not say.
+pub const SNAPSHOT_KEEP: u32 = 10;
+/// Children of one fork at most.
+pub const FORK_MAX: u32 = 64;
+/// What nobody used for this long is stale when the caller does not say: thirty days.
+pub const GC_UNUSED_SECONDS: u64 = 30 * 24 * 3_600;

@@ -69,6 +69,16 @@ pub enum ErrorCode {
     BadGateway,
     /// What listens on that port took too long to answer.
     GatewayTimeout,
+    /// Its processes cannot be written down as they are; the message names them and why.
+    NotDumpable,
+    /// The processes of a snapshot or a hibernated sandbox did not come back; what is stored is untouched.
+    RestoreFailed,
+    /// The sandbox was put to sleep under this stream. Whoever asks again wakes it.
+    SandboxAsleep,
+    /// Something else stands on the snapshot.
+    SnapshotInUse,
+    /// What is stored is not what was written: it is not used.
+    Damaged,
     /// This host or driver cannot do it.
     Unsupported,
     /// A fault of ours; the log says more.
@@ -83,7 +93,14 @@ impl ErrorCode {
             Self::Forbidden => 403,
             Self::NotFound | Self::NoSuchRoute => 404,
             Self::MethodNotAllowed => 405,
-            Self::Conflict | Self::NotRunning | Self::ExecEnded | Self::IdempotencyInFlight => 409,
+            Self::Conflict
+            | Self::NotRunning
+            | Self::ExecEnded
+            | Self::IdempotencyInFlight
+            | Self::NotDumpable
+            | Self::RestoreFailed
+            | Self::SandboxAsleep
+            | Self::SnapshotInUse => 409,
             Self::TooLarge => 413,
             Self::UnsupportedMediaType => 415,
             Self::RangeNotSatisfiable => 416,
@@ -91,6 +108,7 @@ impl ErrorCode {
             | Self::NoSuchProgram
             | Self::CannotExecute
             | Self::IdempotencyMismatch
+            | Self::Damaged
             | Self::Unsupported => 422,
             Self::TooMany | Self::Busy => 429,
             Self::NoSpace => 507,
@@ -127,6 +145,11 @@ impl ErrorCode {
             Self::PortClosed => "port_closed",
             Self::BadGateway => "bad_gateway",
             Self::GatewayTimeout => "gateway_timeout",
+            Self::NotDumpable => "not_dumpable",
+            Self::RestoreFailed => "restore_failed",
+            Self::SandboxAsleep => "sandbox_asleep",
+            Self::SnapshotInUse => "snapshot_in_use",
+            Self::Damaged => "damaged",
             Self::Unsupported => "unsupported",
             Self::Internal => "internal",
         }

@@ -50,6 +50,13 @@ pub struct CreateExec {
     /// Stop the sandbox when this exec has ended (an ephemeral one is then deleted).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub then_stop: bool,
+    /// Take a snapshot just before it starts; the answer names it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub snapshot: bool,
+    /// Take a snapshot, and restore it in place if the exec ends with anything but exit code 0: what it did leaves no
+    /// trace. Needs `wait` or `hold`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback_on_failure: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -87,6 +94,37 @@ pub struct Exec {
     /// else ran in the sandbox counts too. Not told in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress_denied: Vec<crate::EgressDenied>,
+    /// The snapshot taken just before it started, as long as it is there: with `snapshot`, or until it is known that
+    /// there is nothing to roll back. Not told in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// What became of `rollback_on_failure`. Not told in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<Rollback>,
+}
+
+/// How far the undoing of a failed exec is. A waited-for exec, and an attachment's `exit`, answer when it is settled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Rollback {
+    pub state: RollbackState,
+    /// What the failed exec left, as a snapshot, where that could not be removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<String>,
+    /// Why it could not be undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<crate::ErrorDetail>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RollbackState {
+    /// The exec runs, or is being undone.
+    Pending,
+    /// It succeeded: there is nothing to undo.
+    Unneeded,
+    /// The sandbox is as it was before the exec.
+    Done,
+    Failed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -12,11 +12,14 @@ mod files;
 mod host;
 mod image;
 mod key;
+mod lineage;
 mod network;
 mod page;
 mod port;
 mod sandbox;
 mod service;
+mod sleep;
+mod snapshot;
 
 pub use attach::{
     AttachClientMessage, AttachServerMessage, OUTPUT_HEADER_BYTES, decode_output, encode_output,
@@ -24,8 +27,8 @@ pub use attach::{
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use event::Event;
 pub use exec::{
-    CreateExec, Exec, ExecOutcome, ExecState, OutputChunk, OutputStream, RunResult, SendSignal, StdinMode,
-    TerminalSize,
+    CreateExec, Exec, ExecOutcome, ExecState, OutputChunk, OutputStream, Rollback, RollbackState, RunResult,
+    SendSignal, StdinMode, TerminalSize,
 };
 pub use files::{
     ChangeMode, FileEntry, FileKind, FileList, MakeDirectory, MoveFile, TarSummary, WatchEvent,
@@ -37,6 +40,9 @@ pub use image::{
     ImageStep, ItemState, Pruned, RegistryCredentials, TagImage,
 };
 pub use key::{CreateKey, CreatedKey, Key, Scope};
+pub use lineage::{
+    CollectGarbage, GarbageAction, GarbageItem, GarbageKind, GarbageReport, Tree, TreeNode, TreeNodeKind,
+};
 pub use network::{
     EgressCounters, EgressDenied, EgressEntry, EgressExplanation, EgressKind, EgressQuestion,
     EgressRuleInForce, EgressStatus, EgressStep, EgressTrial, EgressVerdict, Network, NetworkMode,
@@ -48,3 +54,11 @@ pub use sandbox::{
     CreateSandbox, Limits, LimitsRequest, Sandbox, SandboxState, Stats, StopReason, UpdateSandbox,
 };
 pub use service::{CreateService, RestartPolicy, Service, ServiceState};
+pub use sleep::{
+    Origin, OriginKind, RotatePolicy, RotateRequest, SleepPolicy, SleepRequest, SnapshotPolicy,
+    SnapshotPolicyRequest,
+};
+pub use snapshot::{
+    Change, ChangeKind, Changes, CreateSnapshot, ForkSandbox, Forked, RestoreSandbox, Restored,
+    SandboxFromSnapshot, Snapshot, SnapshotKind,
+};

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{CreateService, Network, NetworkRequest, UpdateNetwork};
+use crate::{
+    CreateService, Network, NetworkRequest, Origin, RotatePolicy, RotateRequest, SleepPolicy, SleepRequest,
+    SnapshotPolicy, SnapshotPolicyRequest, UpdateNetwork,
+};
 
 /// `POST /v1/sandboxes`. Everything is optional.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -49,6 +52,15 @@ pub struct CreateSandbox {
     /// What it may reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkRequest>,
+    /// When to put it to sleep if it does no work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleep: Option<SleepRequest>,
+    /// Snapshots it takes by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_policy: Option<SnapshotPolicyRequest>,
+    /// Renewal from a known good state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotate: Option<RotateRequest>,
 }
 
 /// Limits to set; what is absent stays, or takes the daemon's default.
@@ -89,6 +101,15 @@ pub struct UpdateSandbox {
     /// What it may reach from now on, running connections included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<UpdateNetwork>,
+    /// When to put it to sleep if it does no work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sleep: Option<SleepRequest>,
+    /// Snapshots it takes by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_policy: Option<SnapshotPolicyRequest>,
+    /// Renewal from a known good state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotate: Option<RotateRequest>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -118,6 +139,24 @@ pub struct Sandbox {
     /// What it may reach.
     #[serde(default)]
     pub network: Network,
+    /// Where it came from, when not from an image.
+    #[serde(default)]
+    pub origin: Option<Origin>,
+    /// When it is put to sleep if it does no work.
+    #[serde(default)]
+    pub sleep: SleepPolicy,
+    /// Snapshots it takes by itself.
+    #[serde(default)]
+    pub snapshot_policy: Option<SnapshotPolicy>,
+    /// How it is renewed.
+    #[serde(default)]
+    pub rotate: Option<RotatePolicy>,
+    /// When it was last seen at work.
+    #[serde(default)]
+    pub active_ms: Option<u64>,
+    /// Since when it is paused or hibernated.
+    #[serde(default)]
+    pub asleep_since_ms: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -126,7 +165,14 @@ pub enum SandboxState {
     Creating,
     Starting,
     Running,
+    /// Stands still, RAM kept; the next use resumes it.
     Paused,
+    Hibernating,
+    /// Its processes are on disk; the next use wakes it.
+    Hibernated,
+    Waking,
+    /// Going back to a snapshot.
+    Restoring,
     Stopping,
     Stopped,
     Deleting,
@@ -140,6 +186,10 @@ impl SandboxState {
             Self::Starting => "starting",
             Self::Running => "running",
             Self::Paused => "paused",
+            Self::Hibernating => "hibernating",
+            Self::Hibernated => "hibernated",
+            Self::Waking => "waking",
+            Self::Restoring => "restoring",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
             Self::Deleting => "deleting",
@@ -155,6 +205,8 @@ pub enum StopReason {
     GuestExited,
     HostRestarted,
     Expired,
+    /// Its sleep policy.
+    Idle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

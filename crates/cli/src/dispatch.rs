@@ -8,6 +8,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::commands;
 use crate::context::{Context, GlobalArgs};
 use crate::failure::{CODE_BROKEN_PIPE, CODE_OWN_FAILURE, Failure, Stop};
+use crate::print::paint;
 use crate::{roles, terminal};
 
 const EXAMPLES: &str = "\
@@ -18,6 +19,9 @@ Examples:
   burrow exec -it web -- bash                 a terminal in it
   burrow cp ./site web:/srv/                  files into it
   burrow stop web && burrow start web         its files are still there
+  burrow hibernate web && burrow wake web     so are its processes
+  burrow snapshot create web                  a point to come back to
+  burrow fork web --count 3                   three more that go on from here
 
 Sandboxes are meant by name, by id, or by the first characters of their id.";
 
@@ -53,6 +57,12 @@ enum Command {
     Start(commands::power::StartArgs),
     Pause(commands::power::PauseArgs),
     Resume(commands::power::ResumeArgs),
+    Hibernate(commands::power::HibernateArgs),
+    Wake(commands::power::WakeArgs),
+    Snapshot(commands::snapshot::SnapshotArgs),
+    Fork(commands::fork::ForkArgs),
+    Tree(commands::tree::TreeArgs),
+    Gc(commands::gc::GcArgs),
     Update(commands::update::UpdateArgs),
     Env(commands::env::EnvArgs),
     Egress(commands::egress::EgressArgs),
@@ -128,6 +138,12 @@ async fn run(ctx: &Context, command: Command) -> Result<(), Stop> {
         Command::Start(args) => commands::power::start(ctx, args).await,
         Command::Pause(args) => commands::power::pause(ctx, args).await,
         Command::Resume(args) => commands::power::resume(ctx, args).await,
+        Command::Hibernate(args) => commands::power::hibernate(ctx, args).await,
+        Command::Wake(args) => commands::power::wake(ctx, args).await,
+        Command::Snapshot(args) => commands::snapshot::run(ctx, args).await,
+        Command::Fork(args) => commands::fork::run(ctx, args).await,
+        Command::Tree(args) => commands::tree::run(ctx, args).await,
+        Command::Gc(args) => commands::gc::run(ctx, args).await,
         Command::Update(args) => commands::update::run(ctx, args).await,
         Command::Env(args) => commands::env::run(ctx, args).await,
         Command::Egress(args) => commands::egress::run(ctx, args).await,
@@ -164,7 +180,7 @@ fn report(ctx: &Context, stop: Stop) -> u8 {
         false => failure.hint.clone(),
     };
     let mut stderr = io::stderr().lock();
-    let (error, plain) = if colours(&stderr) {
+    let (error, plain) = if paint::colours(stderr.is_terminal()) {
         ("\u{1b}[1;31merror:\u{1b}[0m", "\u{1b}[1mhint:\u{1b}[0m")
     } else {
         ("error:", "hint:")
@@ -174,13 +190,6 @@ fn report(ctx: &Context, stop: Stop) -> u8 {
         let _ = writeln!(stderr, "{plain} {}", crate::print::escape::escape(&hint));
     }
     failure.code
-}
-
-/// Colours are for terminals whose users did not say otherwise.
-fn colours(stderr: &io::StderrLock<'_>) -> bool {
-    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    stderr.is_terminal() && !unwanted && !dumb
 }
 
 #[cfg(test)]
@@ -267,6 +276,46 @@ mod tests {
     }
 
     #[test]
+    fn command_lines_about_sleep_and_snapshots_are_understood() {
+        for line in [
+            "hibernate web other",
+            "wake web",
+            "start web --files-only",
+            "snapshot create web --name before --description x --label a=b --files-only --expires 7d",
+            "snapshot ls web --label a=b --kind policy --kind before-restore --all --json",
+            "snapshot ls -q",
+            "snapshot tree",
+            "snapshot tree web --json",
+            "snapshot inspect snpabc --json",
+            "snapshot rm snpabc before",
+            "snapshot rm --older-than 30d --sandbox web --yes",
+            "snapshot restore before --in-place web --yes --files-only",
+            "snapshot restore before --name web2 --label a=b",
+            "snapshot policy web",
+            "snapshot policy web --every 15m --keep 10 --files-only",
+            "snapshot policy web --off",
+            "fork web",
+            "fork web --count 20 --name child --files-only --ephemeral --label a=b --ttl 1h --json",
+            "tree",
+            "tree web --snapshots --json",
+            "gc",
+            "gc --apply --unused-for 30d --yes --json",
+            "create --sleep-after 5m --hibernate-after 1h --stop-after never --snapshot-every 15m --snapshot-keep 4",
+            "create --from before --rotate-every 7d --name web",
+            "run --from before --sleep-after never -- true",
+            "update web --sleep-after 5m --hibernate-after never --stop-after 7d",
+            "update web --rotate-every 7d --from before",
+            "update web --rotate-every never --snapshot-every never",
+            "exec --snapshot web -- make",
+            "exec --rollback-on-failure web -- make install",
+            "run --rollback-on-failure -- make install",
+            "rm --snapshots web",
+        ] {
+            check(line, true);
+        }
+    }
+
+    #[test]
     fn command_lines_that_make_no_sense_are_refused() {
         for line in [
             "",
@@ -280,6 +329,21 @@ mod tests {
             "run -e 1A=b",
             "ls --state asleep",
             "kill -s NOPE x",
+            "hibernate",
+            "snapshot create",
+            "snapshot create web --expires soon",
+            "snapshot ls --kind weekly",
+            "snapshot rm",
+            "snapshot restore before --in-place web --name other",
+            "snapshot policy web --every 15m --off",
+            "snapshot policy web --keep 0",
+            "fork web --count 0",
+            "fork web --count 65",
+            "gc --unused-for always",
+            "create --sleep-after 10ms",
+            "create --snapshot-keep 4",
+            "update web --from before",
+            "run --rm --rollback-on-failure -- true",
             "env set web",
             "create --net wide",
             "create --allow *",

@@ -121,6 +121,8 @@ impl<T> OrFail<T> for Result<T, ClientError> {
                 failure.code = CODE_NO_SUCH_PROGRAM;
             } else if error.code() == Some(ErrorCode::CannotExecute) {
                 failure.code = CODE_CANNOT_EXECUTE;
+            } else if error.is_asleep() {
+                failure.code = CODE_OWN_FAILURE;
             }
             failure.into()
         })

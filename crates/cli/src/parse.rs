@@ -20,6 +20,17 @@ pub(crate) fn duration_from_second(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// `never`, which the API writes as 0 seconds, or a duration of at least a second. In seconds.
+pub(crate) fn seconds_or_never(text: &str) -> Result<u64, String> {
+    if text.trim().eq_ignore_ascii_case("never") {
+        return Ok(0);
+    }
+    match duration_from_second(text) {
+        Ok(duration) => Ok(duration.as_secs()),
+        Err(error) => Err(format!("{error}, or `never`")),
+    }
+}
+
 /// The same, of at least a millisecond.
 pub(crate) fn duration_positive(text: &str) -> Result<Duration, String> {
     let duration = duration(text)?;
@@ -150,6 +161,9 @@ mod tests {
             assert!(duration(bad).is_err(), "{bad:?}");
         }
         assert!(duration_from_second("10ms").is_err());
+        assert_eq!(seconds_or_never("never"), Ok(0));
+        assert_eq!(seconds_or_never("5m"), Ok(300));
+        assert!(seconds_or_never("0s").unwrap_err().ends_with("or `never`"));
         assert!(duration_positive("0s").is_err());
     }
 

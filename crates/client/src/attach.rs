@@ -10,7 +10,8 @@
 //! Invariants: every byte of output is handed out at most once and in order; bytes are missed only where a `Gap`
 //! says so. Input is different: what was under way when a connection broke may or may not have arrived. A ping follows
 //! the input, and the daemon reads it only when it has handed on all that came before, so its pong is a receipt;
-//! `Reattached` says whether any was missing. [`Attachment::next`] may be dropped and called again at any time.
+//! `Reattached` says whether any was missing. A sandbox that was put to sleep ends its attachments for good, since a new
+//! connection would wake it. [`Attachment::next`] may be dropped and called again at any time.
 //! Reading and writing go on side by side in it, since a process that echoes its input would otherwise deadlock with us.
 
 use std::collections::VecDeque;
@@ -18,7 +19,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use burrow_api::{AttachClientMessage, AttachServerMessage, Exec, OutputStream, decode_output};
+use burrow_api::{
+    AttachClientMessage, AttachServerMessage, ErrorCode, ErrorDetail, Exec, OutputStream, decode_output,
+};
 use bytes::Bytes;
 use futures_util::{Sink, Stream};
 use tokio::sync::mpsc;
@@ -379,6 +382,9 @@ impl Attachment {
                 })?;
                 self.take_notice(message)
             }
+            Message::Close(Some(frame)) if frame.reason.as_str() == ErrorCode::SandboxAsleep.as_str() => {
+                Err(ClientError::refused(self.asleep()))
+            }
             Message::Close(_) => Err(self.broken("the daemon closed the connection".into())),
             Message::Pong(bytes) => {
                 self.receipts.take(&bytes);
@@ -415,11 +421,16 @@ impl Attachment {
                 self.finished = true;
                 Ok(Some(AttachEvent::Exit(exec)))
             }
-            AttachServerMessage::Error { error } => {
-                let status = http::StatusCode::from_u16(error.code.status());
-                let status = status.expect("our codes have statuses in range");
-                Err(ClientError::Server { status, detail: error })
-            }
+            AttachServerMessage::Error { error } => Err(ClientError::refused(error)),
+        }
+    }
+
+    /// Attaching again would wake it at once, against the will of whoever put it to sleep: so it is an error.
+    fn asleep(&self) -> ErrorDetail {
+        ErrorDetail {
+            code: ErrorCode::SandboxAsleep,
+            message: format!("sandbox `{}` was put to sleep", self.sandbox),
+            hint: None,
         }
     }
 

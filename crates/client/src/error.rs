@@ -46,6 +46,12 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// What the daemon said within a stream, as if it had been the answer.
+    pub(crate) fn refused(detail: ErrorDetail) -> Self {
+        let status = StatusCode::from_u16(detail.code.status()).expect("our codes have statuses in range");
+        Self::Server { status, detail }
+    }
+
     /// What to do about it, for people.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
@@ -105,6 +111,11 @@ impl ClientError {
         self.code() == Some(ErrorCode::NotFound)
     }
 
+    /// The sandbox was put to sleep under a stream; what ran in it is kept, and the next use wakes it.
+    pub fn is_asleep(&self) -> bool {
+        self.code() == Some(ErrorCode::SandboxAsleep)
+    }
+
     /// Nobody answered at the address at all.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Connect { .. })
@@ -158,6 +169,11 @@ fn code_hint(code: ErrorCode) -> Option<String> {
         ErrorCode::NoSuchRoute => {
             "client and daemon may be of different versions: compare with `burrow version`"
         }
+        ErrorCode::SandboxAsleep => "whoever uses the sandbox again wakes it: `burrow attach SANDBOX`",
+        ErrorCode::RestoreFailed => "boot it from its files instead: `burrow start --files-only SANDBOX`",
+        ErrorCode::NotDumpable => {
+            "end those processes first; snapshots and forks can leave all processes out with --files-only"
+        }
         ErrorCode::InvalidRequest
         | ErrorCode::NotFound
         | ErrorCode::MethodNotAllowed
@@ -179,6 +195,8 @@ fn code_hint(code: ErrorCode) -> Option<String> {
         | ErrorCode::PortClosed
         | ErrorCode::BadGateway
         | ErrorCode::GatewayTimeout
+        | ErrorCode::SnapshotInUse
+        | ErrorCode::Damaged
         | ErrorCode::Unsupported
         | ErrorCode::Internal => return None,
     };

@@ -18,7 +18,8 @@
 //!
 //! Connections are pooled and kept alive. Streams (files, tar archives, output, events, backups) pass through in
 //! constant memory. An [`Attachment`] to an exec survives a dropped connection and a restarted daemon: it attaches
-//! again from the last offset it saw. What is absent: server code, and anything that decides for the user.
+//! again from the last offset it saw. It does not when the sandbox was put to sleep: that would wake it at once. What is
+//! absent: server code, and anything that decides for the user.
 
 mod attach;
 mod body;
@@ -38,6 +39,7 @@ mod ports;
 mod receipts;
 mod sandboxes;
 mod services;
+mod snapshots;
 mod tls;
 mod url;
 mod websocket;
@@ -55,3 +57,4 @@ pub use ndjson::NdjsonStream;
 pub use pages::PageQuery;
 pub use ports::PortConnection;
 pub use sandboxes::{Created, SandboxQuery};
+pub use snapshots::SnapshotQuery;

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use burrow_api::{CreatePortUrl, ErrorDetail, Port, PortMessage, PortUrl};
+use burrow_api::{CreatePortUrl, Port, PortMessage, PortUrl};
 use bytes::BytesMut;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use http::{Method, StatusCode};
+use http::Method;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -123,7 +123,7 @@ async fn downward<W: AsyncWrite + Unpin>(
                     let _ = writer.shutdown().await;
                     return Ok(());
                 }
-                Ok(PortMessage::Error { error }) => return Err(refused(error)),
+                Ok(PortMessage::Error { error }) => return Err(ClientError::refused(error)),
                 Err(source) => {
                     return Err(ClientError::Decode { method: Method::GET, path: path.to_owned(), source });
                 }
@@ -141,11 +141,6 @@ async fn write<W: AsyncWrite + Unpin>(writer: &mut W, bytes: &[u8]) -> Result<()
     }
     .await;
     written.map_err(|source| ClientError::Local { source })
-}
-
-fn refused(detail: ErrorDetail) -> ClientError {
-    let status = StatusCode::from_u16(detail.code.status()).expect("our codes have statuses in range");
-    ClientError::Server { status, detail }
 }
 
 fn stream_error(path: &str, source: Box<dyn std::error::Error + Send + Sync>) -> ClientError {

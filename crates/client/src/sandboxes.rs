@@ -1,4 +1,4 @@
-//! Sandboxes: create, list, change, delete; start, stop, pause, resume; statistics.
+//! Sandboxes: create, list, change, delete; start, stop, pause, resume, hibernate, wake; statistics.
 
 use std::time::Duration;
 
@@ -74,8 +74,19 @@ impl Client {
         self.send_for_nothing(Call::new(Method::DELETE, sandbox_path(sandbox))).await
     }
 
+    /// The same, with all snapshots taken of it.
+    pub async fn delete_sandbox_with_snapshots(&self, sandbox: &str) -> Result<(), ClientError> {
+        let path = sandbox_path(sandbox).flag("snapshots", true);
+        self.send_for_nothing(Call::new(Method::DELETE, path)).await
+    }
+
     pub async fn start_sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
         self.post_empty(sandbox_path(sandbox).fixed("start")).await
+    }
+
+    /// Boots it from its files, and gives up the processes of a hibernated one.
+    pub async fn start_sandbox_from_files(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
+        self.post_empty(sandbox_path(sandbox).fixed("start").flag("files_only", true)).await
     }
 
     /// Processes get `grace` (the daemon's default when absent) to end by themselves.
@@ -90,6 +101,16 @@ impl Client {
 
     pub async fn resume_sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
         self.post_empty(sandbox_path(sandbox).fixed("resume")).await
+    }
+
+    /// Its processes to disk, its RAM given back; any use wakes it.
+    pub async fn hibernate_sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
+        self.post_empty(sandbox_path(sandbox).fixed("hibernate")).await
+    }
+
+    /// Makes it run, whether it is paused, hibernated or stopped.
+    pub async fn wake_sandbox(&self, sandbox: &str) -> Result<Sandbox, ClientError> {
+        self.post_empty(sandbox_path(sandbox).fixed("wake")).await
     }
 
     pub async fn stats(&self, sandbox: &str) -> Result<Stats, ClientError> {

@@ -7,10 +7,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use burrow_client::api::{CreateExec, CreateSandbox, ErrorCode, OutputStream, encode_output};
+use burrow_client::api::{
+    CreateExec, CreateSandbox, CreateSnapshot, ErrorCode, ForkSandbox, OutputStream, RestoreSandbox,
+    SandboxFromSnapshot, SandboxState, SnapshotKind, encode_output,
+};
 use burrow_client::{
     ApiKey, AttachEvent, AttachMode, AttachOptions, Client, ClientError, ClientOptions, EventQuery,
-    UploadBody, UploadOptions,
+    SnapshotQuery, UploadBody, UploadOptions,
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -98,6 +101,23 @@ fn exec(state: &str) -> Value {
         "id": "exe", "sandbox_id": "sbx", "argv": ["true"], "state": state, "pid": 1, "terminal": false,
         "started_ms": 0, "ended_ms": null, "outcome": null, "output_end": 0, "output_start": 0, "output_dropped": 0
     })
+}
+
+fn snapshot(id: &str) -> Value {
+    json!({
+        "id": id, "name": null, "description": "", "labels": {}, "kind": "before-restore", "sandbox_id": "sbx",
+        "sandbox_name": "web", "parent": null, "image": "debian", "image_id": "img", "processes": true,
+        "ram_bytes": 1, "disk_bytes": 2, "pause_us": 3,
+        "changes": { "paths": [{ "path": "/x", "kind": "added" }], "total": 1, "since": null },
+        "created_ms": 0, "expires_ms": null
+    })
+}
+
+/// What a request asks for: method, path with query, body.
+async fn asked(request: Request<Incoming>) -> (String, String) {
+    let line = format!("{} {}", request.method(), request.uri().path_and_query().unwrap());
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    (line, String::from_utf8(body.to_vec()).unwrap())
 }
 
 /// Agrees to a WebSocket and hands it to `talk`.
@@ -449,4 +469,204 @@ async fn a_started_exec_never_asks_to_wait_and_a_run_always_does() {
     let request = CreateExec { argv: vec!["true".to_owned()], ..CreateExec::default() };
     assert_eq!(client.create_exec("x", &request).await.unwrap().id, "exe");
     assert_eq!(client.run("x", &request).await.unwrap().stdout, "hi");
+}
+
+#[tokio::test]
+async fn a_sandbox_of_an_older_daemon_has_no_policies_and_that_of_a_newer_one_has() {
+    let client = daemon(|count, _| async move {
+        let mut answer = sandbox("sbx1");
+        if count > 0 {
+            answer["state"] = json!("hibernated");
+            answer["origin"] = json!({ "snapshot": "snp1", "sandbox": "sbx0", "kind": "fork" });
+            answer["sleep"] = json!({ "pause_after_seconds": 60, "hibernate_after_seconds": null, "stop_after_seconds": null });
+            answer["asleep_since_ms"] = json!(7);
+            answer["something_of_tomorrow"] = json!(true);
+        }
+        json(200, &answer)
+    })
+    .await;
+    let older = client.sandbox("x").await.unwrap();
+    assert_eq!((older.origin, older.snapshot_policy, older.asleep_since_ms), (None, None, None));
+    let newer = client.sandbox("x").await.unwrap();
+    assert_eq!((newer.state, newer.asleep_since_ms), (SandboxState::Hibernated, Some(7)));
+    assert_eq!(newer.origin.unwrap().snapshot, "snp1");
+    assert_eq!(newer.sleep.pause_after_seconds, Some(60));
+}
+
+#[tokio::test]
+async fn sleep_and_wake_go_to_their_routes() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let seen = lines.clone();
+    let client = daemon(move |_, request| {
+        let seen = seen.clone();
+        async move {
+            let (line, body) = asked(request).await;
+            assert_eq!(body, "");
+            seen.lock().unwrap().push(line);
+            json(200, &sandbox("sbx1"))
+        }
+    })
+    .await;
+    client.hibernate_sandbox("a b").await.unwrap();
+    client.wake_sandbox("web").await.unwrap();
+    client.start_sandbox_from_files("web").await.unwrap();
+    client.delete_sandbox_with_snapshots("web").await.unwrap();
+    assert_eq!(
+        *lines.lock().unwrap(),
+        [
+            "POST /v1/sandboxes/a%20b/hibernate",
+            "POST /v1/sandboxes/web/wake",
+            "POST /v1/sandboxes/web/start?files_only=true",
+            "DELETE /v1/sandboxes/web?snapshots=true",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn snapshots_are_taken_once_and_listed_by_what_is_asked() {
+    let keys = Arc::new(Mutex::new(Vec::new()));
+    let seen = keys.clone();
+    let client = daemon(move |count, request| {
+        let seen = seen.clone();
+        async move {
+            if let Some(key) = request.headers().get("idempotency-key") {
+                seen.lock().unwrap().push(key.to_str().unwrap().to_owned());
+            }
+            let (line, body) = asked(request).await;
+            match count {
+                // The connection breaks: the same is asked again, under the same key.
+                0 => None,
+                1 => {
+                    assert_eq!(line, "POST /v1/sandboxes/web/snapshots");
+                    assert_eq!(body, r#"{"name":"before","files_only":true,"expires_seconds":60}"#);
+                    json(201, &snapshot("snp1"))
+                }
+                2 => {
+                    let query = "sandbox=web&label=a%3Db&kind=policy&kind=before-restore&limit=1000";
+                    assert_eq!(line, format!("GET /v1/snapshots?{query}"));
+                    json(200, &json!({ "items": [snapshot("snp1")], "next_cursor": null }))
+                }
+                _ => {
+                    assert_eq!(line, "DELETE /v1/snapshots/before");
+                    json(409, &json!({ "error": { "code": "snapshot_in_use", "message": "in use" } }))
+                }
+            }
+        }
+    })
+    .await;
+    let request = CreateSnapshot {
+        name: Some("before".to_owned()),
+        files_only: true,
+        expires_seconds: Some(60),
+        ..CreateSnapshot::default()
+    };
+    let taken = client.create_snapshot("web", &request).await.unwrap();
+    assert_eq!((taken.id.as_str(), taken.kind), ("snp1", SnapshotKind::BeforeRestore));
+    let keys = keys.lock().unwrap().clone();
+    assert!(keys.len() == 2 && keys[0] == keys[1], "{keys:?}");
+    let query = SnapshotQuery {
+        sandbox: Some("web".to_owned()),
+        labels: vec!["a=b".to_owned()],
+        kinds: vec![SnapshotKind::Policy, SnapshotKind::BeforeRestore],
+    };
+    assert_eq!(client.all_snapshots(&query).await.unwrap().len(), 1);
+    let error = client.delete_snapshot("before").await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::SnapshotInUse));
+}
+
+#[tokio::test]
+async fn restores_and_forks_say_what_came_of_them() {
+    let client = daemon(|_, request| async move {
+        let (line, body) = asked(request).await;
+        match line.as_str() {
+            "POST /v1/sandboxes/web/restore" => {
+                assert_eq!(body, r#"{"snapshot":"before"}"#);
+                json(200, &json!({ "sandbox": sandbox("sbx1"), "undo": snapshot("snp2") }))
+            }
+            "POST /v1/snapshots/before/sandboxes" => {
+                assert_eq!(body, r#"{"name":"web2"}"#);
+                json(201, &sandbox("sbx2"))
+            }
+            "POST /v1/sandboxes/web/fork" => {
+                assert_eq!(body, r#"{"count":2,"names":["a","b"]}"#);
+                let failed = json!({ "code": "no_space", "message": "full" });
+                json(201, &json!({ "children": [sandbox("sbx3")], "failed": [failed], "snapshot": "snp3", "pause_us": 9 }))
+            }
+            other => panic!("{other}"),
+        }
+    })
+    .await;
+    let request = RestoreSandbox { snapshot: "before".to_owned(), files_only: false };
+    assert_eq!(client.restore_sandbox("web", &request).await.unwrap().undo.id, "snp2");
+    let request = SandboxFromSnapshot { name: Some("web2".to_owned()), ..SandboxFromSnapshot::default() };
+    assert_eq!(client.create_sandbox_from("before", &request).await.unwrap().id, "sbx2");
+    let request =
+        ForkSandbox { count: 2, names: vec!["a".to_owned(), "b".to_owned()], ..ForkSandbox::default() };
+    let forked = client.fork_sandbox("web", &request).await.unwrap();
+    assert_eq!((forked.children.len(), forked.failed[0].code), (1, ErrorCode::NoSpace));
+}
+
+#[tokio::test]
+async fn lineage_and_garbage_are_read_and_garbage_is_touched_on_demand_only() {
+    let client = daemon(|_, request| async move {
+        let (line, body) = asked(request).await;
+        let report = |applied| json!({ "applied": applied, "unused_for_seconds": 60, "items": [] });
+        match line.as_str() {
+            "GET /v1/tree" => json(200, &json!({ "nodes": [
+                { "kind": "sandbox", "id": "sbx1", "name": null, "parent": null, "created_ms": 0, "state": "waking" },
+                { "kind": "snapshot", "id": "snp1", "name": null, "parent": 0, "created_ms": 0, "snapshot_kind": "fork" },
+            ] })),
+            "GET /v1/gc?unused_for_seconds=60" => json(200, &report(false)),
+            "POST /v1/gc" => {
+                assert_eq!(body, r#"{"unused_for_seconds":60}"#);
+                json(200, &report(true))
+            }
+            other => panic!("{other}"),
+        }
+    })
+    .await;
+    let nodes = client.tree().await.unwrap().nodes;
+    assert_eq!((nodes[0].state, nodes[1].parent), (Some(SandboxState::Waking), Some(0)));
+    let minute = Some(std::time::Duration::from_secs(60));
+    assert!(!client.garbage(minute).await.unwrap().applied);
+    assert!(client.collect_garbage(minute).await.unwrap().applied);
+}
+
+#[tokio::test]
+async fn an_attachment_whose_sandbox_was_put_to_sleep_ends_and_wakes_nobody() {
+    use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+    use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+    let connections = Arc::new(Mutex::new(0));
+    let seen = connections.clone();
+    let client = daemon(move |count, request| {
+        *seen.lock().unwrap() += 1;
+        async move {
+            websocket(request, move |mut socket| async move {
+                socket.send(output(0, "so far")).await.unwrap();
+                // Told in a message, or in the close frame alone.
+                let last = match count {
+                    0 => {
+                        let error =
+                            json!({ "code": "sandbox_asleep", "message": "sandbox `web` was hibernated" });
+                        Message::text(json!({ "kind": "error", "error": error }).to_string())
+                    }
+                    _ => Message::Close(Some(CloseFrame {
+                        code: CloseCode::Away,
+                        reason: "sandbox_asleep".into(),
+                    })),
+                };
+                socket.send(last).await.unwrap();
+                while let Some(Ok(_)) = socket.next().await {}
+            })
+        }
+    })
+    .await;
+    for attempt in 1..=2 {
+        let (_sender, mut attachment) = client.attach("web", "exe", FROM_START).await.unwrap();
+        assert!(matches!(attachment.next().await.unwrap(), Some(AttachEvent::Output { .. })));
+        let error = attachment.next().await.unwrap_err();
+        assert!(error.is_asleep(), "{error:?}");
+        assert_eq!(attachment.next().await.unwrap(), None);
+        assert_eq!(*connections.lock().unwrap(), attempt, "it did not attach again");
+    }
 }

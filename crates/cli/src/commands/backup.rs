@@ -97,7 +97,10 @@ fn restore(args: &RestoreArgs) -> Result<(), Stop> {
     };
     match burrow_daemon::restore(args.config.as_deref(), archive) {
         Ok(restored) => {
-            print::note(&format!("restored {} sandboxes and {} images", restored.sandboxes, restored.images));
+            print::note(&format!(
+                "restored {} sandboxes, {} snapshots and {} images",
+                restored.sandboxes, restored.snapshots, restored.images
+            ));
             Ok(())
         }
         Err(error) => {

@@ -8,6 +8,7 @@ use burrow_client::Created;
 use clap::Args;
 
 use super::flags::SandboxFlags;
+use super::make::make;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::print;
@@ -23,6 +24,8 @@ Examples:
   burrow create --name web --ram 2G --cpu 1.5 --label team=a
   burrow create --name web --if-not-exists     the same one, also for callers at the same time
   burrow create -f spec.yaml                   flags win over the file
+  burrow create --name web --sleep-after 5m --hibernate-after 1h --stop-after 7d
+  burrow create --name web --from known-good --rotate-every 7d
 
 A specification:
   name: web
@@ -30,6 +33,8 @@ A specification:
   limits: { ram_mib: 512, cpu_millis: 500 }
   env: { LANG: C.UTF-8 }
   labels: { team: a }
+  sleep: { pause_after_seconds: 300, hibernate_after_seconds: 3600 }
+  snapshot_policy: { every_seconds: 900, keep: 10 }
   services:
     app: { argv: [python3, -m, http.server], workdir: /srv, restart: always }")]
 pub(crate) struct CreateArgs {
@@ -56,17 +61,14 @@ pub(crate) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
     };
     request.if_not_exists |= args.if_not_exists;
     request.ephemeral |= args.ephemeral;
+    let from = args.sandbox.from.clone();
     let request = args.sandbox.over(request);
     if request.if_not_exists && request.name.is_none() {
         return Err(Failure::new("could not create a sandbox: --if-not-exists needs a name")
             .hint("add --name NAME")
             .into());
     }
-    let what = || match &request.name {
-        Some(name) => format!("could not create sandbox `{name}`"),
-        None => "could not create a sandbox".to_owned(),
-    };
-    let (created, sandbox) = ctx.client()?.create_sandbox_or_find(&request).await.or_fail(what)?;
+    let (created, sandbox) = make(&ctx.client()?, &request, from.as_deref()).await?;
     if created == Created::Existed && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         print::note(&format!(
             "sandbox `{}` exists already",
@@ -104,11 +106,14 @@ mod tests {
 
     #[test]
     fn a_specification_is_the_request_in_yaml() {
-        let text = "name: web\nlimits: { ram_mib: 512 }\nservices:\n  app: { argv: [serve, '80'], restart: on-failure }\n";
+        let text = "name: web\nlimits: { ram_mib: 512 }\nsleep: { hibernate_after_seconds: 60 }\n\
+                    rotate: { every_seconds: 600, snapshot: base }\nservices:\n  app: { argv: [serve, '80'], restart: on-failure }\n";
         let request = parse(text).unwrap();
         assert_eq!(request.name.as_deref(), Some("web"));
         assert_eq!(request.limits.unwrap().ram_mib, Some(512));
         assert_eq!(request.services["app"].argv, ["serve", "80"]);
+        assert_eq!(request.sleep.unwrap().hibernate_after_seconds, Some(60));
+        assert_eq!(request.rotate.unwrap().snapshot.as_deref(), Some("base"));
         assert_eq!(parse("# nothing\n\n").unwrap(), CreateSandbox::default());
     }
 

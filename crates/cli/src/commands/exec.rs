@@ -1,10 +1,11 @@
 //! `burrow exec`: runs a process in a sandbox, and is that process as far as a shell can tell.
 
-use burrow_api::CreateExec;
+use burrow_api::{CreateExec, Exec};
 use burrow_client::Client;
 use clap::Args;
 
 use super::flags::TalkFlags;
+use super::undo::UndoFlags;
 use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::interact::{Interaction, interact, outcome};
@@ -21,10 +22,13 @@ Examples:
   burrow exec web -c 'ps aux | wc -l'          a line for the shell
   burrow exec -it web -- bash                  a terminal; Ctrl-P Ctrl-Q leaves it running
   burrow exec -i web -- psql < dump.sql
+  burrow exec --rollback-on-failure web -- make install    a failed one leaves no trace
   id=$(burrow exec -d web -- make); burrow wait $id")]
 pub(crate) struct ExecArgs {
     #[command(flatten)]
     talk: TalkFlags,
+    #[command(flatten)]
+    undo: UndoFlags,
     /// Variable; a bare KEY takes your own value; may be repeated
     #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
     env: Vec<(String, String)>,
@@ -52,8 +56,9 @@ pub(crate) struct ExecArgs {
 /// An exec under way, with how to talk to it.
 #[derive(Debug)]
 pub(crate) struct Started<'a> {
-    pub(crate) exec: String,
+    pub(crate) exec: Exec,
     pub(crate) talk: &'a TalkFlags,
+    pub(crate) undo: UndoFlags,
 }
 
 pub(crate) async fn run(ctx: &Context, args: ExecArgs) -> Result<(), Stop> {
@@ -61,7 +66,7 @@ pub(crate) async fn run(ctx: &Context, args: ExecArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     let request =
         CreateExec { argv, command, workdir: args.workdir, user: args.user, ..args.talk.request(args.env) };
-    start(&client, &args.sandbox, request, &args.talk).await
+    start(&client, &args.sandbox, args.undo.over(request), &args.talk, args.undo).await
 }
 
 /// After the sandbox everything belongs to the command, also a `-c` meant for us: `exec SANDBOX -c LINE` is what
@@ -78,23 +83,26 @@ pub(crate) async fn start(
     sandbox: &str,
     request: CreateExec,
     talk: &TalkFlags,
+    undo: UndoFlags,
 ) -> Result<(), Stop> {
     let what = || {
         let line = request.command.clone().unwrap_or_else(|| request.argv.join(" "));
         format!("could not run `{line}` in sandbox `{sandbox}`")
     };
     let exec = client.create_exec(sandbox, &request).await.or_fail(what)?;
-    self::talk(client, &exec.sandbox_id, Started { exec: exec.id, talk }).await
+    self::talk(client, Started { exec, talk, undo }).await
 }
 
 /// Is the exec, as far as its caller can tell: its output, its input, its exit code.
-pub(crate) async fn talk(client: &Client, sandbox: &str, started: Started<'_>) -> Result<(), Stop> {
-    let Started { exec, talk } = started;
+pub(crate) async fn talk(client: &Client, started: Started<'_>) -> Result<(), Stop> {
+    let Started { exec, talk, undo } = started;
+    undo.tell(&exec);
     if talk.detach {
-        return print::line(&exec);
+        return print::line(&exec.id);
     }
-    let end = interact(client, interaction(sandbox, &exec, talk)).await?;
-    outcome::pass_on(client, end, &exec).await
+    let end = interact(client, interaction(&exec.sandbox_id, &exec.id, talk)).await?;
+    undo.settle(client, &end).await?;
+    outcome::pass_on(client, end, &exec.id).await
 }
 
 pub(crate) fn interaction(sandbox: &str, exec: &str, talk: &TalkFlags) -> Interaction {

@@ -8,6 +8,7 @@ use burrow_api::{
 };
 use clap::{Args, ValueEnum};
 
+use super::life::LifeFlags;
 use crate::interact::detach::DetachKeys;
 use crate::{parse, terminal};
 
@@ -125,6 +126,9 @@ pub(crate) struct SandboxFlags {
     /// Image to start from, by name or id
     #[arg(long)]
     image: Option<String>,
+    /// Snapshot to go on from instead of an image; --rotate-every goes back to it
+    #[arg(long, value_name = "SNAPSHOT", conflicts_with_all = ["image", "driver", "workdir", "user"])]
+    pub(crate) from: Option<String>,
     /// Runtime driver
     #[arg(long)]
     driver: Option<String>,
@@ -147,6 +151,8 @@ pub(crate) struct SandboxFlags {
     /// Who its execs run as
     #[arg(short = 'u', long, value_name = "USER")]
     user: Option<String>,
+    #[command(flatten)]
+    life: LifeFlags,
 }
 
 impl SandboxFlags {
@@ -163,6 +169,7 @@ impl SandboxFlags {
         request.ttl_seconds = self.ttl.map(|ttl| ttl.as_secs()).or(request.ttl_seconds);
         request.labels.extend(self.labels);
         request.env.extend(self.env);
+        self.life.over(self.from.as_deref(), &mut request);
         request
     }
 }

@@ -58,11 +58,21 @@ fn row(sandbox: &Sandbox, now_ms: u64) -> Vec<String> {
     vec![
         short(&sandbox.id),
         sandbox.name.clone().unwrap_or_default(),
-        sandbox.state.as_str().to_owned(),
+        state_shown(sandbox, now_ms),
         sandbox.image.clone(),
         quantity::age(sandbox.created_ms, now_ms),
         table::pairs(&sandbox.labels),
     ]
+}
+
+/// The state, and since when it sleeps.
+fn state_shown(sandbox: &Sandbox, now_ms: u64) -> String {
+    let state = sandbox.state.as_str();
+    let asleep = matches!(sandbox.state, SandboxState::Paused | SandboxState::Hibernated);
+    match sandbox.asleep_since_ms.filter(|_| asleep) {
+        Some(since_ms) => format!("{state} {}", quantity::age(since_ms, now_ms)),
+        None => state.to_owned(),
+    }
 }
 
 pub(crate) fn short(id: &str) -> String {
@@ -70,8 +80,24 @@ pub(crate) fn short(id: &str) -> String {
 }
 
 fn state(text: &str) -> Result<SandboxState, String> {
-    use SandboxState::{Creating, Deleting, Failed, Paused, Running, Starting, Stopped, Stopping};
-    let all = [Creating, Starting, Running, Paused, Stopping, Stopped, Deleting, Failed];
+    use SandboxState::{
+        Creating, Deleting, Failed, Hibernated, Hibernating, Paused, Restoring, Running, Starting, Stopped,
+        Stopping, Waking,
+    };
+    let all = [
+        Creating,
+        Starting,
+        Running,
+        Paused,
+        Hibernating,
+        Hibernated,
+        Waking,
+        Restoring,
+        Stopping,
+        Stopped,
+        Deleting,
+        Failed,
+    ];
     all.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
         let names: Vec<_> = all.iter().map(|state| state.as_str()).collect();
         format!("a state is one of {}", names.join(", "))

@@ -1,4 +1,4 @@
-//! `burrow start|stop|pause|resume`, for one or several sandboxes.
+//! `burrow start|stop|pause|resume|hibernate|wake`, for one or several sandboxes.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use clap::Args;
 use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::parse;
+use crate::transfer::progress::Progress;
 
 /// Stop sandboxes: processes end, files stay
 #[derive(Debug, Args)]
@@ -19,11 +20,14 @@ pub(crate) struct StopArgs {
     grace: Option<Duration>,
 }
 
-/// Start stopped sandboxes, with their services
+/// Start stopped sandboxes, with their services; wake hibernated ones
 #[derive(Debug, Args)]
 pub(crate) struct StartArgs {
     #[arg(required = true, value_name = "SANDBOX")]
     sandboxes: Vec<String>,
+    /// Boot a hibernated one from its files, and give its processes up
+    #[arg(long)]
+    files_only: bool,
 }
 
 /// Pause sandboxes: no processor time, RAM stays; any use wakes them
@@ -40,6 +44,23 @@ pub(crate) struct ResumeArgs {
     sandboxes: Vec<String>,
 }
 
+/// Hibernate sandboxes: processes go to disk, RAM is given back; any use wakes them
+///
+/// Whatever runs goes on from where it was; connections to the outside are closed. What cannot be written to disk is
+/// refused beforehand, and the sandbox runs on.
+#[derive(Debug, Args)]
+pub(crate) struct HibernateArgs {
+    #[arg(required = true, value_name = "SANDBOX")]
+    sandboxes: Vec<String>,
+}
+
+/// Make sandboxes run again, whether they are paused, hibernated or stopped
+#[derive(Debug, Args)]
+pub(crate) struct WakeArgs {
+    #[arg(required = true, value_name = "SANDBOX")]
+    sandboxes: Vec<String>,
+}
+
 pub(crate) async fn stop(ctx: &Context, args: StopArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     each(&args.sandboxes, "stop", async |sandbox| client.stop_sandbox(sandbox, args.grace).await.map(drop))
@@ -48,7 +69,11 @@ pub(crate) async fn stop(ctx: &Context, args: StopArgs) -> Result<(), Stop> {
 
 pub(crate) async fn start(ctx: &Context, args: StartArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
-    each(&args.sandboxes, "start", async |sandbox| client.start_sandbox(sandbox).await.map(drop)).await
+    let start = async |sandbox: &str| match args.files_only {
+        true => client.start_sandbox_from_files(sandbox).await.map(drop),
+        false => client.start_sandbox(sandbox).await.map(drop),
+    };
+    each(&args.sandboxes, "start", start).await
 }
 
 pub(crate) async fn pause(ctx: &Context, args: PauseArgs) -> Result<(), Stop> {
@@ -59,6 +84,24 @@ pub(crate) async fn pause(ctx: &Context, args: PauseArgs) -> Result<(), Stop> {
 pub(crate) async fn resume(ctx: &Context, args: ResumeArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
     each(&args.sandboxes, "resume", async |sandbox| client.resume_sandbox(sandbox).await.map(drop)).await
+}
+
+pub(crate) async fn hibernate(ctx: &Context, args: HibernateArgs) -> Result<(), Stop> {
+    let client = ctx.client()?;
+    let hibernate = async |sandbox: &str| {
+        let _working = Progress::working(&format!("hibernating {sandbox}"));
+        client.hibernate_sandbox(sandbox).await.map(drop)
+    };
+    each(&args.sandboxes, "hibernate", hibernate).await
+}
+
+pub(crate) async fn wake(ctx: &Context, args: WakeArgs) -> Result<(), Stop> {
+    let client = ctx.client()?;
+    let wake = async |sandbox: &str| {
+        let _working = Progress::working(&format!("waking {sandbox}"));
+        client.wake_sandbox(sandbox).await.map(drop)
+    };
+    each(&args.sandboxes, "wake", wake).await
 }
 
 /// All are tried, the failed ones told of; the last failure is the command's.

@@ -9,7 +9,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::exec::{self, Started};
 use super::flags::{SandboxFlags, TalkFlags};
+use super::make::make;
 use super::shell;
+use super::undo::UndoFlags;
 use crate::context::Context;
 use crate::failure::{OrFail, Stop};
 use crate::interact::{End, interact, outcome};
@@ -28,10 +30,12 @@ Examples:
   tar c . | burrow run --rm -i -- tar t")]
 pub(crate) struct RunArgs {
     /// Delete the sandbox when the command has ended
-    #[arg(long)]
+    #[arg(long, conflicts_with = "rollback_on_failure")]
     rm: bool,
     #[command(flatten)]
     talk: TalkFlags,
+    #[command(flatten)]
+    undo: UndoFlags,
     #[command(flatten)]
     sandbox: SandboxFlags,
     /// Program to put in front of the command, in place of the image's; empty for none
@@ -51,11 +55,12 @@ pub(crate) async fn run(ctx: &Context, mut args: RunArgs) -> Result<(), Stop> {
         print::note(&format!("sandbox `{}`", escape(name)));
     }
     if !args.rm || args.talk.detach {
-        return exec::talk(&client, &sandbox.id, Started { exec, talk: &args.talk }).await;
+        return exec::talk(&client, Started { exec, talk: &args.talk, undo: args.undo }).await;
     }
-    let end = interact(&client, exec::interaction(&sandbox.id, &exec, &args.talk)).await?;
+    args.undo.tell(&exec);
+    let end = interact(&client, exec::interaction(&sandbox.id, &exec.id, &args.talk)).await?;
     let ended = matches!(end, End::Exit(_));
-    let result = outcome::pass_on(&client, end, &exec).await;
+    let result = outcome::pass_on(&client, end, &exec.id).await;
     if ended {
         // It goes by itself, but whoever looks after us should not find it any more. A failure is the daemon's to mend.
         let _ = client.delete_sandbox(&sandbox.id).await;
@@ -86,6 +91,7 @@ async fn start(client: &Client, sandbox: &Sandbox, args: &mut RunArgs) -> Result
         argv = shell::argv();
     }
     let request = CreateExec { argv, then_stop: args.rm, ..args.talk.request(Vec::new()) };
+    let request = args.undo.over(request);
     let what = || format!("could not run `{}`", request.argv.join(" "));
     client.create_exec(&sandbox.id, &request).await.or_fail(what)
 }
@@ -95,12 +101,12 @@ async fn interruptible(
     client: &Client,
     create: &CreateSandbox,
     args: &mut RunArgs,
-) -> Result<(Sandbox, String), Stop> {
+) -> Result<(Sandbox, Exec), Stop> {
     let what = || "could not watch for signals".to_owned();
     let mut interrupt = signal(SignalKind::interrupt()).or_fail(what)?;
     let mut terminate = signal(SignalKind::terminate()).or_fail(what)?;
     // Never dropped midway, since a request under way may still make a sandbox.
-    let sandbox = client.create_sandbox(create).await.or_fail(|| "could not create a sandbox".to_owned())?;
+    let (_, sandbox) = make(client, create, args.sandbox.from.as_deref()).await?;
     let started = tokio::select! {
         biased;
         Some(()) = interrupt.recv() => Err(Stop::Exit(130)),
@@ -108,7 +114,7 @@ async fn interruptible(
         exec = start(client, &sandbox, args) => exec,
     };
     match started {
-        Ok(exec) => Ok((sandbox, exec.id)),
+        Ok(exec) => Ok((sandbox, exec)),
         Err(stop) => {
             // With --rm it would have gone with the command; without, nobody asked for an empty one either.
             let _ = client.delete_sandbox(&sandbox.id).await;

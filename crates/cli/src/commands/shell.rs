@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::exec;
 use super::flags::TalkFlags;
+use super::undo::UndoFlags;
 use crate::context::Context;
 use crate::failure::Stop;
 use crate::parse;
@@ -50,5 +51,5 @@ pub(crate) async fn run(ctx: &Context, mut args: ShellArgs) -> Result<(), Stop> 
     }
     let request =
         CreateExec { argv: argv(), workdir: args.workdir, user: args.user, ..args.talk.request(args.env) };
-    exec::start(&ctx.client()?, &args.sandbox, request, &args.talk).await
+    exec::start(&ctx.client()?, &args.sandbox, request, &args.talk, UndoFlags::default()).await
 }

@@ -134,6 +134,8 @@ mod tests {
             output_start: 0,
             output_dropped: 0,
             egress_denied: Vec::new(),
+            snapshot: None,
+            rollback: None,
         }
     }
 

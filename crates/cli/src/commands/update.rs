@@ -1,22 +1,25 @@
-//! `burrow update`: other limits, other labels, another reach.
+//! `burrow update`: other limits, other labels, another reach, another rhythm of sleep.
 
 use burrow_api::{UpdateNetwork, UpdateSandbox};
 use clap::Args;
 
 use super::flags::{LimitFlags, NetworkFlags};
+use super::life::{LifeFlags, lacks_snapshot};
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::parse;
 use crate::print::{self, Format};
 
-/// Change the limits, the labels and the reach of a sandbox, also while it runs
+/// Change the limits, the labels, the reach and the policies of a sandbox, also while it runs
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   burrow update web --ram 2G --cpu 2
   burrow update web --label tier=gold --unlabel tmp
   burrow update web --allow '*.example.com' --disallow example.org
-  burrow update web --net none                 cuts what it has open")]
+  burrow update web --net none                 cuts what it has open
+  burrow update web --sleep-after 5m --hibernate-after 1h --stop-after never
+  burrow update web --rotate-every 7d --from known-good")]
 pub(crate) struct UpdateArgs {
     sandbox: String,
     #[command(flatten)]
@@ -36,6 +39,11 @@ pub(crate) struct UpdateArgs {
     #[arg(long = "disallow-set", value_name = "NAME")]
     disallow_sets: Vec<String>,
     #[command(flatten)]
+    life: LifeFlags,
+    /// Snapshot that --rotate-every goes back to
+    #[arg(long, value_name = "SNAPSHOT", requires = "rotate_every")]
+    from: Option<String>,
+    #[command(flatten)]
     format: Format,
 }
 
@@ -43,23 +51,34 @@ pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
     let network =
         UpdateNetwork { remove: args.disallow, remove_sets: args.disallow_sets, ..args.network.change() };
     let network = Some(network).filter(|network| *network != UpdateNetwork::default());
-    if args.limits.is_empty() && args.labels.is_empty() && args.unlabels.is_empty() && network.is_none() {
+    let plain = args.limits.is_empty() && args.labels.is_empty() && args.unlabels.is_empty();
+    if plain && network.is_none() && args.life.is_empty() {
         return Err(Failure::new(format!(
             "could not update sandbox `{}`: nothing to change was given",
             args.sandbox
         ))
-        .hint("give --ram, --cpu, --disk, --pids, --label, --unlabel, --net, --allow or --disallow")
+        .hint("give --ram, --cpu, --disk, --label, --net, --allow, --sleep-after or another; see `burrow update --help`")
         .into());
     }
     let set = args.labels.into_iter().map(|(key, value)| (key, Some(value)));
     let removed = args.unlabels.into_iter().map(|key| (key, None));
-    let update = UpdateSandbox {
+    let client = ctx.client()?;
+    let what = || format!("could not update sandbox `{}`", args.sandbox);
+    let mut update = UpdateSandbox {
         limits: args.limits.over(None),
         labels: removed.chain(set).collect(),
         network,
         ..UpdateSandbox::default()
     };
-    let updated = ctx.client()?.update_sandbox(&args.sandbox, &update).await;
-    let updated = updated.or_fail(|| format!("could not update sandbox `{}`", args.sandbox))?;
+    let known = match args.life.rotates() && args.from.is_none() {
+        true => client.sandbox(&args.sandbox).await.or_fail(what)?.rotate,
+        false => None,
+    };
+    args.life.change(args.from.as_deref(), known.as_ref(), &mut update);
+    if lacks_snapshot(update.rotate.as_ref()) {
+        let failure = Failure::new(format!("{}: a rotation needs a snapshot to go back to", what()));
+        return Err(failure.hint("add --from SNAPSHOT; `burrow snapshot ls` lists them").into());
+    }
+    let updated = client.update_sandbox(&args.sandbox, &update).await.or_fail(what)?;
     if args.format.json { print::json::pretty(&updated) } else { Ok(()) }
 }

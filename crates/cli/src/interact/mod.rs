@@ -22,7 +22,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
-use crate::failure::{Failure, OrFail, Stop};
+use crate::failure::{CODE_OWN_FAILURE, Failure, OrFail, Stop};
 use crate::print;
 use crate::terminal::RawMode;
 use detach::DetachKeys;
@@ -100,7 +100,10 @@ impl Output<'_> {
         loop {
             tokio::select! {
                 event = attachment.next() => {
-                    let event = event.or_fail(|| format!("could not follow exec `{}`", self.options.exec))?;
+                    let event = match event {
+                        Err(error) if error.is_asleep() => return Err(self.asleep()),
+                        event => event.or_fail(|| format!("could not follow exec `{}`", self.options.exec))?,
+                    };
                     match event {
                         Some(AttachEvent::Output { stream: OutputStream::Stdout, bytes, .. }) => {
                             self.write(&mut stdout, &bytes).await?;
@@ -162,6 +165,15 @@ impl Output<'_> {
         }
         self.say("note: the connection was lost and made again");
         Ok(())
+    }
+
+    /// Somebody put the sandbox to sleep. Attaching again would wake it at once, against their will: so we leave.
+    fn asleep(&self) -> Stop {
+        let Interaction { sandbox, exec, .. } = self.options;
+        let failure =
+            Failure::new(format!("sandbox `{sandbox}` was put to sleep, and exec `{exec}` with it"));
+        let hint = format!("`burrow attach {exec}` wakes it and goes on from here");
+        Stop::from(failure.hint(hint)).with_code(CODE_OWN_FAILURE)
     }
 
     /// Best effort: we are leaving.

@@ -1,7 +1,10 @@
 //! Answers as text: tables, JSON, ages; everything from a sandbox escaped on its way to a terminal.
 
+pub(crate) mod ask;
 pub(crate) mod escape;
+pub(crate) mod forest;
 pub(crate) mod json;
+pub(crate) mod paint;
 pub(crate) mod quantity;
 pub(crate) mod table;
 

@@ -45,6 +45,28 @@ pub(crate) fn seconds(micros: u64) -> String {
     format!("{:.1}s", micros as f64 / 1e6)
 }
 
+/// `1 child`, `3 children`
+pub(crate) fn count(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
+/// How long something stood still, from microseconds: `850 µs`, `12.3 ms`, `1.25 s`.
+pub(crate) fn pause(micros: u64) -> String {
+    match micros {
+        0..1_000 => format!("{micros} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        _ => format!("{:.2} s", micros as f64 / 1e6),
+    }
+}
+
+/// A period as people write it: `90s` as `1m30s`, `15m`, `7d`. Never longer units, whose length is a matter of opinion.
+pub(crate) fn period(seconds: u64) -> String {
+    let parts =
+        [(seconds / 86_400, "d"), (seconds / 3_600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let shown: String = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
+    if shown.is_empty() { "0s".to_owned() } else { shown }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +98,23 @@ mod tests {
             (u64::MAX, "16777216 TiB"),
         ] {
             assert_eq!(bytes(count), shown);
+        }
+    }
+
+    #[test]
+    fn a_pause_has_the_unit_that_fits_it() {
+        for (micros, shown) in
+            [(0, "0 µs"), (999, "999 µs"), (12_340, "12.3 ms"), (999_999, "1000.0 ms"), (1_250_000, "1.25 s")]
+        {
+            assert_eq!(pause(micros), shown);
+        }
+    }
+
+    #[test]
+    fn a_period_is_shown_as_it_is_written() {
+        for shown in ["0s", "1s", "5m", "1m30s", "1h30m", "7d", "1d12h", "400d"] {
+            let seconds = crate::parse::duration(shown).unwrap().as_secs();
+            assert_eq!(period(seconds), shown);
         }
     }
 

@@ -37,6 +37,14 @@ impl Progress {
         progress
     }
 
+    /// Of work whose length nobody knows: shown on a terminal only, and gone when it is over.
+    pub(crate) fn working(label: &str) -> Self {
+        let progress = Self::new(label, None);
+        progress.style("{spinner} {msg} {elapsed}");
+        progress.bar.set_message(progress.label.clone());
+        progress
+    }
+
     fn new(label: &str, total: Option<u64>) -> Self {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
         Self { bar, label: escape(label), told: Mutex::new(None) }

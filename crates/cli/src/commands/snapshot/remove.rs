@@ -1,0 +1,124 @@
+//! `burrow snapshot rm`: deletes snapshots, by name or by age.
+
+use std::time::Duration;
+
+use burrow_api::{ErrorCode, Snapshot, SnapshotKind};
+use burrow_client::{Client, SnapshotQuery};
+use clap::Args;
+
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::parse;
+use crate::print::escape::escape;
+use crate::print::{self, ask, quantity};
+
+/// Delete snapshots; their space is given back
+///
+/// Sandboxes made from them stay, and so does the sandbox they were taken of.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow snapshot rm before-upgrade snp7h3k
+  burrow snapshot rm --older-than 30d                      of all sandboxes
+  burrow snapshot rm --older-than 7d --sandbox web --yes")]
+pub(super) struct RmArgs {
+    /// Names or ids
+    #[arg(value_name = "SNAPSHOT", required_unless_present = "older_than")]
+    snapshots: Vec<String>,
+    /// Only those taken longer ago than this; without names: all of them
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    older_than: Option<Duration>,
+    /// With --older-than: only those of this sandbox
+    #[arg(long, value_name = "SANDBOX", requires = "older_than", conflicts_with = "snapshots")]
+    sandbox: Option<String>,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    yes: bool,
+}
+
+pub(super) async fn run(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
+    let client = ctx.client()?;
+    match args.older_than {
+        Some(age) if args.snapshots.is_empty() => old_ones(&client, age, args.sandbox, args.yes).await,
+        age => named(&client, &args.snapshots, age).await,
+    }
+}
+
+/// All are tried, the failed ones told of; the last failure is the command's.
+async fn named(client: &Client, snapshots: &[String], age: Option<Duration>) -> Result<(), Stop> {
+    let mut last = Ok(());
+    for snapshot in snapshots {
+        let result = remove_if_old(client, snapshot, age).await;
+        if let (Err(Stop::Failed(failure)), true) = (&last, result.is_err()) {
+            print::note(&format!("error: {failure}"));
+        }
+        if result.is_err() {
+            last = result;
+        }
+    }
+    last
+}
+
+async fn remove_if_old(client: &Client, snapshot: &str, age: Option<Duration>) -> Result<(), Stop> {
+    let what = || format!("could not delete snapshot `{snapshot}`");
+    if let Some(age) = age {
+        let found = client.snapshot(snapshot).await.or_fail(what)?;
+        if !is_older(&found, age, quantity::now_ms()) {
+            print::note(&format!("snapshot `{}` is younger, and stays", escape(snapshot)));
+            return Ok(());
+        }
+    }
+    client.delete_snapshot(snapshot).await.or_fail(what)?;
+    print::line(&escape(snapshot))
+}
+
+async fn old_ones(client: &Client, age: Duration, sandbox: Option<String>, yes: bool) -> Result<(), Stop> {
+    let query = SnapshotQuery { sandbox, labels: Vec::new(), kinds: Vec::new() };
+    let now_ms = quantity::now_ms();
+    let mut found = client.all_snapshots(&query).await.or_fail(|| "could not list snapshots".to_owned())?;
+    // What forks stand on goes with them, by itself.
+    found.retain(|snapshot| snapshot.kind != SnapshotKind::Fork && is_older(snapshot, age, now_ms));
+    if found.is_empty() {
+        print::note("there is none that old");
+        return Ok(());
+    }
+    let bytes =
+        found.iter().fold(0u64, |sum, it| sum.saturating_add(it.disk_bytes).saturating_add(it.ram_bytes));
+    let count = quantity::count(found.len(), "snapshot", "snapshots");
+    let question = format!("delete {count}, {}?", quantity::bytes(bytes));
+    if !yes && ask::can_ask() && !ask::confirm(&question)? {
+        print::note("nothing was deleted");
+        return Ok(());
+    }
+    for snapshot in &found {
+        match client.delete_snapshot(&snapshot.id).await {
+            Ok(()) => print::line(&escape(&snapshot.id))?,
+            // Gone by itself while we were at it.
+            Err(error) if error.is_not_found() => {}
+            Err(error) if error.code() == Some(ErrorCode::SnapshotInUse) => {
+                print::note(&format!("snapshot `{}` is in use, and stays", escape(&snapshot.id)));
+            }
+            Err(error) => {
+                return Err(error).or_fail(|| format!("could not delete snapshot `{}`", snapshot.id));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_older(snapshot: &Snapshot, age: Duration, now_ms: u64) -> bool {
+    u128::from(now_ms.saturating_sub(snapshot.created_ms)) > age.as_millis()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_older_is_old() {
+        let snapshot = super::super::show::example();
+        assert!(is_older(&snapshot, Duration::from_secs(60), 120_001));
+        assert!(!is_older(&snapshot, Duration::from_secs(60), 120_000));
+        assert!(!is_older(&snapshot, Duration::ZERO, 0), "a clock that runs behind makes nothing old");
+    }
+}

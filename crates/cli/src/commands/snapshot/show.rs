@@ -1,0 +1,197 @@
+//! `burrow snapshot ls` and `inspect`.
+
+use burrow_api::{Snapshot, SnapshotKind};
+use burrow_client::SnapshotQuery;
+use clap::Args;
+
+use super::{changes, kind};
+use crate::commands::ls::short;
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::print::{self, Format, quantity, table};
+
+/// List snapshots, newest first
+///
+/// What forks stand on is left out unless --all, or its kind, is given.
+#[derive(Debug, Args)]
+#[command(
+    visible_alias = "list",
+    after_help = "\
+Examples:
+  burrow snapshot ls
+  burrow snapshot ls web --kind policy
+  burrow snapshot rm $(burrow snapshot ls -q --label tmp=yes)"
+)]
+pub(super) struct LsArgs {
+    /// Only those of this sandbox
+    sandbox: Option<String>,
+    /// Print ids only
+    #[arg(short = 'q', long, conflicts_with = "json")]
+    quiet: bool,
+    /// Only those with this label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    labels: Vec<String>,
+    /// Only those of this kind: manual, policy, before-restore, exec, fork, before-rotate; may be repeated
+    #[arg(long = "kind", value_name = "KIND", value_parser = kind)]
+    kinds: Vec<SnapshotKind>,
+    /// Also those that forks stand on
+    #[arg(short = 'a', long)]
+    all: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Show everything about a snapshot, and what changed since the one before
+#[derive(Debug, Args)]
+pub(super) struct InspectArgs {
+    /// Name or id
+    snapshot: String,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
+    let all = args.all || !args.kinds.is_empty();
+    let query = SnapshotQuery { sandbox: args.sandbox, labels: args.labels, kinds: args.kinds };
+    let found = ctx.client()?.all_snapshots(&query).await;
+    let mut snapshots = found.or_fail(|| "could not list snapshots".to_owned())?;
+    snapshots.retain(|snapshot| all || snapshot.kind != SnapshotKind::Fork);
+    if args.format.json {
+        return print::json::pretty(&snapshots);
+    }
+    if args.quiet {
+        let ids: String = snapshots.iter().map(|snapshot| format!("{}\n", snapshot.id)).collect();
+        return print::data(&ids);
+    }
+    let now_ms = quantity::now_ms();
+    let rows: Vec<_> = snapshots.iter().map(|snapshot| row(snapshot, now_ms)).collect();
+    table::print(&["ID", "NAME", "SANDBOX", "KIND", "HOLDS", "SIZE", "AGE", "EXPIRES", "LABELS"], &rows)
+}
+
+fn row(snapshot: &Snapshot, now_ms: u64) -> Vec<String> {
+    vec![
+        short(&snapshot.id),
+        snapshot.name.clone().unwrap_or_default(),
+        snapshot.sandbox_name.clone().unwrap_or_else(|| short(&snapshot.sandbox_id)),
+        snapshot.kind.as_str().to_owned(),
+        holds(snapshot).to_owned(),
+        quantity::bytes(size(snapshot)),
+        quantity::age(snapshot.created_ms, now_ms),
+        snapshot.expires_ms.map(|at_ms| format!("in {}", quantity::age(now_ms, at_ms))).unwrap_or_default(),
+        table::pairs(&snapshot.labels),
+    ]
+}
+
+fn holds(snapshot: &Snapshot) -> &'static str {
+    if snapshot.processes { "files, processes" } else { "files" }
+}
+
+fn size(snapshot: &Snapshot) -> u64 {
+    snapshot.disk_bytes.saturating_add(snapshot.ram_bytes)
+}
+
+pub(super) async fn inspect(ctx: &Context, args: InspectArgs) -> Result<(), Stop> {
+    let what = || format!("could not inspect snapshot `{}`", args.snapshot);
+    let snapshot = ctx.client()?.snapshot(&args.snapshot).await.or_fail(what)?;
+    if args.format.json {
+        return print::json::pretty(&snapshot);
+    }
+    let rows: Vec<Vec<String>> =
+        facts(&snapshot).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    table::print(&["", ""], &rows)?;
+    let lines: String = changes::shown(&snapshot.changes).iter().map(|line| format!("{line}\n")).collect();
+    print::data(&format!("\n{lines}"))
+}
+
+fn facts(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
+    let sandbox = match &snapshot.sandbox_name {
+        Some(name) => format!("{name} ({})", snapshot.sandbox_id),
+        None => snapshot.sandbox_id.clone(),
+    };
+    let ram = if snapshot.processes { quantity::bytes(snapshot.ram_bytes) } else { String::new() };
+    let mut facts = vec![
+        ("id", snapshot.id.clone()),
+        ("name", snapshot.name.clone().unwrap_or_default()),
+        ("description", snapshot.description.clone()),
+        ("sandbox", sandbox),
+        ("kind", snapshot.kind.as_str().to_owned()),
+        ("parent", snapshot.parent.clone().unwrap_or_default()),
+        ("image", snapshot.image.clone()),
+        ("created", quantity::timestamp(snapshot.created_ms)),
+        ("expires", snapshot.expires_ms.map(quantity::timestamp).unwrap_or_default()),
+        ("holds", holds(snapshot).to_owned()),
+        ("files", quantity::bytes(snapshot.disk_bytes)),
+        ("ram", ram),
+        ("pause", quantity::pause(snapshot.pause_us)),
+        ("labels", table::pairs(&snapshot.labels)),
+    ];
+    facts.retain(|(_, value)| !value.is_empty());
+    facts
+}
+
+/// For the tests of this folder.
+#[cfg(test)]
+pub(super) fn example() -> Snapshot {
+    use burrow_api::{Change, ChangeKind, Changes};
+    Snapshot {
+        id: "snp1aaaaaaaaaaaaaaaa".to_owned(),
+        name: Some("before".to_owned()),
+        description: String::new(),
+        labels: [("a".to_owned(), "1".to_owned())].into(),
+        kind: SnapshotKind::Manual,
+        sandbox_id: "sbx1".to_owned(),
+        sandbox_name: Some("web".to_owned()),
+        parent: Some("snp0".to_owned()),
+        image: "debian".to_owned(),
+        image_id: "img1".to_owned(),
+        processes: true,
+        ram_bytes: 64 << 20,
+        disk_bytes: 1 << 20,
+        pause_us: 12_345,
+        changes: Changes {
+            paths: vec![Change { path: "/x".to_owned(), kind: ChangeKind::Added }],
+            total: 1,
+            since: Some("snp0".to_owned()),
+        },
+        created_ms: 60_000,
+        expires_ms: Some(86_400_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_says_what_it_is_of_what_it_costs_and_when_it_goes() {
+        assert_eq!(
+            row(&example(), 3_660_000),
+            [
+                "snp1aaaaaaaa",
+                "before",
+                "web",
+                "manual",
+                "files, processes",
+                "65.0 MiB",
+                "1h",
+                "in 22h",
+                "a=1"
+            ]
+        );
+    }
+
+    #[test]
+    fn facts_that_are_not_there_are_not_shown() {
+        let mut snapshot = example();
+        snapshot.processes = false;
+        snapshot.expires_ms = None;
+        let names: Vec<_> = facts(&snapshot).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            names,
+            [
+                "id", "name", "sandbox", "kind", "parent", "image", "created", "holds", "files", "pause",
+                "labels"
+            ]
+        );
+    }
+}

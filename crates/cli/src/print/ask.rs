@@ -1,0 +1,42 @@
+//! Asks the person at the terminal before something is replaced or removed.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+
+use crate::failure::{OrFail as _, Stop};
+
+/// Longest answer read: anything but `y` and `yes` is a no anyway.
+const ANSWER_BYTES_MAX: u64 = 256;
+
+/// Whether there is a person to ask.
+pub(crate) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// `question [y/N]`; everything but a yes is a no.
+pub(crate) fn confirm(question: &str) -> Result<bool, Stop> {
+    let what = || "could not ask for confirmation".to_owned();
+    let mut stderr = io::stderr().lock();
+    write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush()).or_fail(what)?;
+    let mut answer = String::new();
+    io::Read::take(io::stdin().lock(), ANSWER_BYTES_MAX).read_line(&mut answer).or_fail(what)?;
+    Ok(is_yes(&answer))
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_yes_is_a_yes() {
+        for answer in ["y\n", "Yes\n", " YES "] {
+            assert!(is_yes(answer), "{answer:?}");
+        }
+        for answer in ["", "\n", "n\n", "yep", "yes please"] {
+            assert!(!is_yes(answer), "{answer:?}");
+        }
+    }
+}
