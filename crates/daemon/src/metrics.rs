@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use burrow_catalog::SnapshotTotals;
 use burrow_engine::EgressTotals;
 use http::Method;
 use prometheus_client::encoding::text::encode;
@@ -19,8 +20,52 @@ const BUCKETS: [f64; 16] =
     [0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 120.0, 600.0];
 
 /// All states, so that one that nothing is in any more goes back to 0.
-const STATES: [&str; 8] =
-    ["creating", "starting", "running", "paused", "stopping", "stopped", "deleting", "failed"];
+const STATES: [&str; 12] = [
+    "creating",
+    "starting",
+    "running",
+    "paused",
+    "hibernating",
+    "hibernated",
+    "waking",
+    "restoring",
+    "stopping",
+    "stopped",
+    "deleting",
+    "failed",
+];
+
+/// Changes of a sandbox that write or read its processes, as far as somebody asked for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Move {
+    Hibernate,
+    Wake,
+    Snapshot,
+    Restore,
+    Fork,
+}
+
+impl Move {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Hibernate => "hibernate",
+            Self::Wake => "wake",
+            Self::Snapshot => "snapshot",
+            Self::Restore => "restore",
+            Self::Fork => "fork",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Holding {
+    of: &'static str,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answered {
@@ -73,6 +118,7 @@ pub(crate) struct Gauges {
     pub(crate) catalog_bytes: u64,
     pub(crate) stock_ready: u64,
     pub(crate) egress: EgressTotals,
+    pub(crate) snapshots: SnapshotTotals,
 }
 
 /// What came of connections out of sandboxes, and of names they looked up.
@@ -96,6 +142,9 @@ pub(crate) struct Metrics {
     creates: Counter,
     create_seconds: Histogram,
     sandboxes: Family<InState, Gauge>,
+    snapshots: Gauge,
+    snapshot_bytes: Family<Holding, Gauge>,
+    operation_seconds: Family<Operation, Histogram, fn() -> Histogram>,
     pool_total: Gauge,
     pool_free: Gauge,
     catalog: Gauge,
@@ -117,6 +166,9 @@ impl Metrics {
             creates: Counter::default(),
             create_seconds: histogram(),
             sandboxes: Family::default(),
+            snapshots: Gauge::default(),
+            snapshot_bytes: Family::default(),
+            operation_seconds: Family::new_with_constructor(histogram),
             pool_total: Gauge::default(),
             pool_free: Gauge::default(),
             catalog: Gauge::default(),
@@ -142,6 +194,11 @@ impl Metrics {
         let about = "Time until a new sandbox ran";
         registry.register_with_unit("create", about, Unit::Seconds, self.create_seconds.clone());
         registry.register("sandboxes", "Sandboxes by state", self.sandboxes.clone());
+        registry.register("snapshots", "Snapshots of sandboxes", self.snapshots.clone());
+        let about = "What snapshots held when they were taken";
+        registry.register_with_unit("snapshot", about, Unit::Bytes, self.snapshot_bytes.clone());
+        let about = "Time of changes that write or read processes, when somebody asked for them";
+        registry.register_with_unit("operation", about, Unit::Seconds, self.operation_seconds.clone());
         registry.register_with_unit("pool_size", "Size of the pool", Unit::Bytes, self.pool_total.clone());
         registry.register_with_unit("pool_free", "Room in the pool", Unit::Bytes, self.pool_free.clone());
         registry.register_with_unit("catalog", "Size of the catalog", Unit::Bytes, self.catalog.clone());
@@ -178,12 +235,21 @@ impl Metrics {
         self.create_seconds.observe(took.as_secs_f64());
     }
 
+    pub(crate) fn moved(&self, operation: Move, took: Duration) {
+        let operation = operation.as_str();
+        self.operation_seconds.get_or_create(&Operation { operation }).observe(took.as_secs_f64());
+    }
+
     /// The whole page.
     pub(crate) fn render(&self, gauges: &Gauges) -> String {
         for state in STATES {
             let count =
                 gauges.sandboxes.iter().find(|(known, _)| *known == state).map_or(0, |(_, count)| *count);
             self.sandboxes.get_or_create(&InState { state }).set(gauge(count));
+        }
+        self.snapshots.set(gauge(gauges.snapshots.count));
+        for (of, bytes) in [("ram", gauges.snapshots.ram_bytes), ("disk", gauges.snapshots.disk_bytes)] {
+            self.snapshot_bytes.get_or_create(&Holding { of }).set(gauge(bytes));
         }
         self.pool_total.set(gauge(gauges.pool_total_bytes));
         self.pool_free.set(gauge(gauges.pool_free_bytes));
@@ -244,7 +310,9 @@ mod tests {
             catalog_bytes: 1,
             stock_ready: 2,
             egress: EgressTotals { allowed: 5, denied: 2, failed: 1, sent_bytes: 10, received_bytes: 20 },
+            snapshots: SnapshotTotals { count: 3, ram_bytes: 7, disk_bytes: 9 },
         };
+        metrics.moved(Move::Hibernate, Duration::from_millis(50));
         let page = metrics.render(&gauges);
         for line in [
             "burrow_requests_total{method=\"GET\",route=\"/v1/sandboxes/{sandbox}\",status=\"200\"} 1",
@@ -252,6 +320,10 @@ mod tests {
             "burrow_execs_started_total 1",
             "burrow_sandboxes{state=\"running\"} 3",
             "burrow_sandboxes{state=\"failed\"} 0",
+            "burrow_sandboxes{state=\"hibernated\"} 0",
+            "burrow_snapshots 3",
+            "burrow_snapshot_bytes{of=\"ram\"} 7",
+            "burrow_operation_seconds_count{operation=\"hibernate\"} 1",
             "burrow_pool_free_bytes 4",
             "burrow_stock_ready 2",
             "burrow_egress_connections_total{verdict=\"denied\"} 2",

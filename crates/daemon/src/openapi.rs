@@ -5,8 +5,8 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{Modify, OpenApi};
 
 use crate::rest::{
-    attach, backup, egress, events, execs, files, host, images, keys, listing, output, ports, sandboxes,
-    services, tar, watch,
+    attach, backup, egress, events, execs, files, host, images, keys, lineage, listing, output, ports, power,
+    sandboxes, services, snapshots, tar, watch,
 };
 
 #[derive(OpenApi)]
@@ -22,7 +22,9 @@ use crate::rest::{
         host::health, host::ready, host::metrics, host::version, host::host, host::config,
         backup::backup, events::events,
         sandboxes::create, sandboxes::list, sandboxes::get, sandboxes::update, sandboxes::delete,
-        sandboxes::start, sandboxes::stop, sandboxes::pause, sandboxes::resume, sandboxes::stats,
+        power::start, power::stop, power::pause, power::resume, power::hibernate, power::wake, sandboxes::stats,
+        snapshots::create, snapshots::list, snapshots::get, snapshots::delete, snapshots::restore,
+        snapshots::become_sandbox, snapshots::fork, lineage::tree, lineage::stale, lineage::collect,
         execs::create, execs::list, execs::get, execs::find, execs::wait, execs::signal, execs::resize, execs::stdin,
         output::output, attach::attach,
         files::read, files::write, files::remove, files::stat, listing::list, files::make_directory, files::rename,
@@ -38,6 +40,7 @@ use crate::rest::{
     security(("key" = []), ("bearer" = [])),
     tags(
         (name = "sandboxes", description = "Computers that keep their state"),
+        (name = "snapshots", description = "Points in a sandbox's life: to go back to, or to go on from"),
         (name = "execs", description = "Processes in a sandbox"),
         (name = "files", description = "Files in a sandbox"),
         (name = "ports", description = "What listens in a sandbox, and who may open it"),

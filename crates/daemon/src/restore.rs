@@ -4,19 +4,25 @@
 //!   config.toml                      written only where there is none
 //!   catalog.db                       comes before the volumes: it says whose each is
 //!   volumes/<image>/00000000 …       each stream in numbered pieces, images first
+//!   volumes/<snapshot>/00000000 …    parents before children
 //!   volumes/<sandbox>/00000000 …
 //! ```
+//!
+//! There are no processes in it, since a dump fits only the kernel and processor that made it: whatever slept is stopped, and
+//! snapshots are of files only. A snapshot whose volume is not in it is forgotten.
 //!
 //! The catalog is put in its place last: until then the daemon would find nothing, and a restore that is cut off can
 //! be repeated.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burrow_catalog::Catalog;
-use burrow_model::{ImageId, MIB, SandboxId};
+use burrow_catalog::{Catalog, CatalogError, SandboxRow};
+use burrow_engine::journal::Operation;
+use burrow_model::{ImageId, MIB, SandboxId, Snapshot, SnapshotId};
 use burrow_volumes::{VolumeId, Volumes};
 use tokio::sync::mpsc;
 
@@ -29,10 +35,15 @@ const PIECES_MAX: usize = 4;
 /// One piece at most; ours are a megabyte.
 const PIECE_BYTES_MAX: u64 = 64 << 20;
 
+/// What a backup cannot finish, nor undo: it holds neither the machines they worked on nor the dumps they made.
+const GIVEN_UP: [Operation; 4] =
+    [Operation::Hibernate, Operation::Wake, Operation::Snapshot, Operation::Restore];
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub images: usize,
     pub sandboxes: usize,
+    pub snapshots: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +105,13 @@ struct Restoration<'a> {
     runtime: &'a tokio::runtime::Runtime,
 }
 
+/// The archive's catalog, and whose volumes it knows.
+struct Known {
+    catalog: Catalog,
+    sandboxes: HashMap<SandboxId, SandboxRow>,
+    snapshots: HashMap<SnapshotId, Snapshot>,
+}
+
 /// A volume whose pieces are being read.
 struct Incoming {
     name: String,
@@ -104,10 +122,11 @@ struct Incoming {
 impl Restoration<'_> {
     fn run(&self, archive: impl Read) -> Result<Restored, RestoreError> {
         let mut archive = tar::Archive::new(archive);
-        let mut catalog: Option<Catalog> = None;
+        let mut known: Option<Known> = None;
         let mut incoming: Option<Incoming> = None;
         let mut current = String::new();
         let mut restored = Restored::default();
+        let mut snapshots = BTreeSet::new();
         for entry in archive.entries().map_err(|source| RestoreError::Archive { source })? {
             let mut entry = entry.map_err(|source| RestoreError::Archive { source })?;
             let path = entry
@@ -118,13 +137,16 @@ impl Restoration<'_> {
             let parts: Vec<&str> = path.split('/').collect();
             match parts.as_slice() {
                 ["config.toml"] => self.configuration(&mut entry)?,
-                ["catalog.db"] => catalog = Some(self.catalog(&mut entry)?),
+                ["catalog.db"] => known = Some(self.catalog(&mut entry)?),
                 ["volumes", name, _number] => {
                     if current != *name {
                         self.finish(incoming.take())?;
-                        let catalog =
-                            catalog.as_ref().ok_or_else(|| foreign("a volume comes before the catalog"))?;
-                        incoming = self.begin(catalog, name, &mut restored)?;
+                        let known =
+                            known.as_ref().ok_or_else(|| foreign("a volume comes before the catalog"))?;
+                        incoming = self.begin(known, name, &mut restored)?;
+                        if incoming.is_some() {
+                            snapshots.extend(name.parse::<SnapshotId>());
+                        }
                         (*name).clone_into(&mut current);
                     }
                     if let Some(incoming) = &incoming {
@@ -135,7 +157,11 @@ impl Restoration<'_> {
             }
         }
         self.finish(incoming)?;
-        catalog.map(|_| restored).ok_or_else(|| foreign("it holds no catalog"))
+        let catalog = known.ok_or_else(|| foreign("it holds no catalog"))?.catalog;
+        let given_up = GIVEN_UP.map(Operation::as_str).to_vec();
+        let settled = self.runtime.block_on(catalog.settle_backup(snapshots, given_up));
+        settled.map_err(|source| RestoreError::Catalog { source })?;
+        Ok(restored)
     }
 
     fn configuration(&self, entry: &mut impl Read) -> Result<(), RestoreError> {
@@ -146,9 +172,19 @@ impl Restoration<'_> {
         self.copy(entry, path)
     }
 
-    fn catalog(&self, entry: &mut impl Read) -> Result<Catalog, RestoreError> {
+    fn catalog(&self, entry: &mut impl Read) -> Result<Known, RestoreError> {
         self.copy(entry, self.staging)?;
-        Catalog::open(self.staging).map_err(|source| RestoreError::Catalog { source })
+        let read = || -> Result<Known, CatalogError> {
+            let catalog = Catalog::open(self.staging)?;
+            let sandboxes = self.runtime.block_on(catalog.all_sandboxes())?;
+            let snapshots = self.runtime.block_on(catalog.all_snapshots())?;
+            Ok(Known {
+                catalog,
+                sandboxes: sandboxes.into_iter().map(|row| (row.id.clone(), row)).collect(),
+                snapshots: snapshots.into_iter().map(|row| (row.snapshot.id.clone(), row.snapshot)).collect(),
+            })
+        };
+        read().map_err(|source| RestoreError::Catalog { source })
     }
 
     fn copy(&self, entry: &mut impl Read, path: &Path) -> Result<(), RestoreError> {
@@ -166,7 +202,7 @@ impl Restoration<'_> {
     /// Starts to receive a volume the catalog knows; `None` for one it does not, which is passed over.
     fn begin(
         &self,
-        catalog: &Catalog,
+        known: &Known,
         name: &str,
         restored: &mut Restored,
     ) -> Result<Option<Incoming>, RestoreError> {
@@ -174,12 +210,16 @@ impl Restoration<'_> {
             restored.images += 1;
             (VolumeId::Image(id), 0)
         } else if let Ok(id) = name.parse::<SandboxId>() {
-            let rows = self.runtime.block_on(catalog.all_sandboxes());
-            let rows = rows.map_err(|source| RestoreError::Catalog { source })?;
             // Created while the backup was made: its row is not in it, and a volume without a row is nobody's.
-            let Some(row) = rows.into_iter().find(|row| row.id == id) else { return Ok(None) };
+            let Some(row) = known.sandboxes.get(&id) else { return Ok(None) };
             restored.sandboxes += 1;
-            (VolumeId::Sandbox { id, image: row.image }, u64::from(row.spec.limits.disk_mib) * MIB)
+            let disk_bytes = u64::from(row.spec.limits.disk_mib) * MIB;
+            (VolumeId::Sandbox { id, image: row.image.clone() }, disk_bytes)
+        } else if let Ok(id) = name.parse::<SnapshotId>() {
+            let Some(snapshot) = known.snapshots.get(&id) else { return Ok(None) };
+            restored.snapshots += 1;
+            let (image, parent) = (snapshot.image.clone(), snapshot.parent.clone());
+            (VolumeId::Snapshot { id, image, parent }, 0)
         } else {
             return Err(foreign(&format!("`{}` is no id", name.escape_debug())));
         };

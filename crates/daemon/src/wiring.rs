@@ -25,6 +25,7 @@ use burrow_volumes::btrfs::{BtrfsVolumes, PoolSource};
 use rustix::fs::{FlockOperation, flock};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -35,8 +36,8 @@ use crate::server::{Patience, Server, Tls, TlsError};
 use crate::telemetry::{self, LogLevel};
 use crate::{admin_key, egress, guest_binary};
 
-/// How long requests may take to finish when the daemon ends.
-const DRAIN_TIME: Duration = Duration::from_secs(10);
+/// What is under way when the daemon ends, and how long it may take. `burrow down` waits for a minute.
+const DRAIN: DrainTime = DrainTime { requests: Duration::from_secs(10), operations: Duration::from_secs(45) };
 
 /// Blocking calls that watch machines never return by themselves.
 const LAST_WAIT: Duration = Duration::from_millis(100);
@@ -194,6 +195,7 @@ async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Resul
         limits_max: config.bounds.limits,
         stock: config.stock(),
         egress,
+        idle: config.idle(),
     };
     let engine = Engine::start(seams, policy).await.map_err(|source| ServeError::Engine { source })?;
     admin_key::ensure(&catalog, &config.admin_key_file, SystemClock.now_ms()).await?;
@@ -226,8 +228,11 @@ async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Resul
     };
     let accepting = tokio::spawn(server.run());
     signals.wait_for_the_end(named.as_deref(), &level, tls.as_ref()).await;
-    running.drain(accepting).await;
-    if tokio::time::timeout(DRAIN_TIME, engine.shutdown()).await.is_err() {
+    let ending = Instant::now() + DRAIN.operations;
+    running.drain(accepting, DRAIN).await;
+    // Not only what was asked for: sandboxes may just be falling asleep by themselves.
+    let ending = ending.max(Instant::now() + DRAIN.requests);
+    if tokio::time::timeout_at(ending, engine.shutdown()).await.is_err() {
         // The journal holds what was under way; the next start finishes or undoes it.
         tracing::warn!("operations took too long to finish and were left to the next start");
     }
@@ -248,27 +253,46 @@ async fn end_egress_if_unused(catalog: &Catalog, run_dir: &Path) {
     }
 }
 
+/// How long the end of the daemon waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DrainTime {
+    /// For requests.
+    pub(crate) requests: Duration,
+    /// In all, if changes of sandboxes are under way: RAM on its way to disk takes its time, and what is cut off has to be
+    /// undone by the next start.
+    pub(crate) operations: Duration,
+}
+
 /// What must come to rest before the engine does.
-struct Running {
-    stop: CancellationToken,
-    kill: CancellationToken,
-    connections: TaskTracker,
-    app: Arc<App>,
+pub(crate) struct Running {
+    pub(crate) stop: CancellationToken,
+    pub(crate) kill: CancellationToken,
+    pub(crate) connections: TaskTracker,
+    pub(crate) app: Arc<App>,
 }
 
 impl Running {
-    async fn drain(self, accepting: tokio::task::JoinHandle<()>) {
+    pub(crate) async fn drain(self, accepting: tokio::task::JoinHandle<()>, time: DrainTime) {
+        let ending = Instant::now() + time.operations;
         tracing::info!("shutting down");
         self.stop.cancel();
         self.app.draining.cancel();
         let _ = accepting.await;
         self.connections.close();
         self.app.tasks.close();
+        self.app.operations.close();
         let finished = async {
             self.connections.wait().await;
             self.app.tasks.wait().await;
         };
-        if tokio::time::timeout(DRAIN_TIME, finished).await.is_err() {
+        let mut finished = std::pin::pin!(finished);
+        let mut done = tokio::time::timeout(time.requests, finished.as_mut()).await.is_ok();
+        if !done && !self.app.operations.is_empty() {
+            // Those who asked for them are told how they came out, once they have.
+            let _ = tokio::time::timeout_at(ending, self.app.operations.wait()).await;
+            done = tokio::time::timeout(LAST_WAIT, finished).await.is_ok();
+        }
+        if !done {
             tracing::warn!(
                 connections = self.connections.len(),
                 "requests took too long to finish and were cut off"

@@ -189,6 +189,7 @@ impl Settings {
             | Value::Text(_)
             | Value::Rules(_)
             | Value::Ranges(_)
+            | Value::Span(_)
             | Value::RuleSets(_) => unreachable!("`{key}` is a number in the table and has a default"),
         }
     }
@@ -204,6 +205,11 @@ impl Settings {
 
     pub(super) fn rule_sets(&self, key: &'static str) -> BTreeMap<Name, Vec<EgressRule>> {
         if let Value::RuleSets(sets) = &self.setting(key).value { sets.clone() } else { BTreeMap::new() }
+    }
+
+    /// Milliseconds; `None` for never.
+    pub(super) fn span_if_any(&self, key: &'static str) -> Option<u64> {
+        if let Value::Span(span) = self.setting(key).value { span } else { None }
     }
 
     pub(super) fn text_if_any(&self, key: &'static str) -> Option<String> {

@@ -1,5 +1,7 @@
 //! Every configuration key, once: reading, `config show` and the reference in `docs/` all go by this table.
 
+use burrow_model::{SLEEP_MS_MAX, SLEEP_MS_MIN};
+
 use super::value::Kind;
 
 const K: u64 = 1 << 10;
@@ -31,6 +33,13 @@ pub(super) const TABLES: &[(&str, &str)] = &[
         "Where packages of the default image come from: the host's own mirror, unless both keys are given.",
     ),
     ("defaults", "What a sandbox gets when its creator does not say."),
+    (
+        "sleep",
+        "When a sandbox that does no work is put to sleep, unless its creator says otherwise. Times count from its last \
+         work and ascend. Open streams, execs that somebody waits for, traffic and CPU time are work. Whatever touches a \
+         paused or hibernated sandbox wakes it.",
+    ),
+    ("gc", "What becomes of what nobody uses any more, when somebody asks for it."),
     ("limits", "Bounds, on one sandbox and on the daemon."),
     ("network", "How sandboxes are connected."),
     (
@@ -105,6 +114,36 @@ pub(super) const KEYS: &[Key] = &[
     key("defaults.cpu", Kind::Cores, Some("2"), "Processor cores."),
     key("defaults.pids", Kind::Count(16, 1 << 22), Some("1024"), "Processes and threads."),
     key("defaults.disk", Kind::Size(16 * M, 64 * T), Some("10G"), "Disk that a sandbox may write."),
+    key(
+        "sleep.pause_after",
+        Kind::SpanOrNever(SLEEP_MS_MIN, SLEEP_MS_MAX),
+        Some("never"),
+        "Let its processes stand still; RAM is kept, and waking takes milliseconds.",
+    ),
+    key(
+        "sleep.hibernate_after",
+        Kind::SpanOrNever(SLEEP_MS_MIN, SLEEP_MS_MAX),
+        Some("never"),
+        "Write its processes to disk and give its RAM back; waking takes as long as reading them.",
+    ),
+    key(
+        "sleep.stop_after",
+        Kind::SpanOrNever(SLEEP_MS_MIN, SLEEP_MS_MAX),
+        Some("never"),
+        "End its processes; files are kept, and it boots when it is started.",
+    ),
+    key(
+        "sleep.cpu_threshold_millis",
+        Kind::Count(1, 1_000_000),
+        Some("20"),
+        "CPU time above this, in thousandths of a core, is work.",
+    ),
+    key(
+        "gc.sandboxes",
+        Kind::Flag,
+        Some("false"),
+        "Let `burrow gc --apply` remove stale sandboxes too, with their files. Otherwise it only names them.",
+    ),
     key(
         "limits.sandboxes",
         Kind::Count(1, 100_000),

@@ -9,18 +9,21 @@ mod gateway;
 mod keys;
 mod ranges;
 mod reference;
+mod sleep;
+mod span;
 mod value;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use burrow_engine::StockPolicy;
-use burrow_model::{EgressRule, IpRange, Limits, MIB, Name, NetworkMode};
+use burrow_engine::{IdlePolicy, StockPolicy};
+use burrow_model::{EgressRule, IpRange, Limits, MIB, Name, NetworkMode, SleepPolicy};
 
 pub use file::ConfigError;
 pub use gateway::GatewayConfig;
 pub use reference::reference;
+pub use sleep::SleepConfig;
 
 use file::Settings;
 
@@ -44,6 +47,9 @@ pub struct Config {
     /// Where packages come from; the host's own mirror when absent.
     pub mirror: Option<MirrorConfig>,
     pub defaults: Defaults,
+    pub sleep: SleepConfig,
+    /// `gc` may remove sandboxes.
+    pub gc_sandboxes: bool,
     pub bounds: Bounds,
     pub network_slots: usize,
     pub egress: EgressConfig,
@@ -83,6 +89,7 @@ pub struct Defaults {
     pub image: String,
     pub driver: String,
     pub limits: Limits,
+    pub sleep: SleepPolicy,
 }
 
 #[derive(Clone, Debug)]
@@ -153,6 +160,11 @@ impl Config {
         &self.effective
     }
 
+    /// How the engine tells work from idleness.
+    pub(crate) fn idle(&self) -> IdlePolicy {
+        IdlePolicy { cpu_millis: self.sleep.cpu_threshold_millis, gc_sandboxes: self.gc_sandboxes }
+    }
+
     /// What the engine makes ahead.
     pub(crate) fn stock(&self) -> StockPolicy {
         StockPolicy {
@@ -174,10 +186,12 @@ impl Config {
                  in clear; set `tls.cert` and `tls.key`, or `insecure_http = true` behind a proxy that encrypts",
             ));
         }
+        let sleep = SleepConfig::of(&settings)?;
         let defaults = Defaults {
             image: settings.text("defaults.image"),
             driver: settings.text("defaults.driver"),
             limits: limits(&settings, ["defaults.ram", "defaults.cpu", "defaults.pids", "defaults.disk"]),
+            sleep: sleep.policy,
         };
         let bounds = bounds(&settings, &defaults)?;
         let cgroup = settings.text("runtime.cgroup");
@@ -199,6 +213,8 @@ impl Config {
             pool_ready: count(settings.number("pool.ready")),
             mirror: mirror(&settings)?,
             defaults,
+            sleep,
+            gc_sandboxes: settings.flag("gc.sandboxes"),
             bounds,
             network_slots: count(settings.number("network.slots")),
             egress: egress(&settings),

@@ -193,3 +193,29 @@ fn the_effective_configuration_shows_every_key() {
 fn the_committed_configuration_reference_is_the_generated_one() {
     crate::testing::committed("docs/configuration.md", &reference());
 }
+
+#[test]
+fn sandboxes_never_sleep_unless_the_file_says_so_and_sleep_deepens_with_time() {
+    assert!(parsed("").sleep.policy.is_never());
+    assert_eq!(parsed("").sleep.cpu_threshold_millis, 20);
+    let config = parsed("[sleep]\npause_after = \"5m\"\nhibernate_after = \"1h\"\nstop_after = \"never\"\n");
+    assert_eq!(config.defaults.sleep.pause_after_ms, Some(300_000));
+    assert_eq!(config.defaults.sleep.hibernate_after_ms, Some(3_600_000));
+    assert_eq!(config.defaults.sleep.stop_after_ms, None);
+    assert_eq!(config.effective()["sleep"]["pause_after"], "5m");
+    assert_eq!(config.effective()["sleep"]["stop_after"], "never");
+    refused(
+        "[sleep]\npause_after = \"1h\"\nhibernate_after = \"5m\"\n",
+        "`sleep.hibernate_after` on line 3 of `burrow.toml` must be longer than `sleep.pause_after`",
+    );
+    refused(
+        "[sleep]\npause_after = \"500ms\"\n",
+        "`sleep.pause_after` on line 2 of `burrow.toml` must be a time from `1s` to `3660d`, like `90s`, `5m`, `1h` or \
+         `7d`, or `never`, not `500ms`",
+    );
+    refused(
+        "[sleep]\nstop_after = 60\n",
+        "`sleep.stop_after` on line 2 of `burrow.toml` must be a time from `1s` to `3660d`, like `90s`, `5m`, `1h` or \
+         `7d`, or `never`, not an integer",
+    );
+}

@@ -10,7 +10,7 @@ use burrow_model::{EgressRule, IpRange, Name, parse_bytes};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::ranges;
+use super::{ranges, span};
 
 /// Host sets of one configuration: each is there to be known by name.
 const SETS_MAX: usize = 256;
@@ -41,6 +41,8 @@ pub(super) enum Kind {
     Ranges,
     /// A table of lists of egress rules, by name.
     RuleSets,
+    /// A length of time in milliseconds, from the first to the second, or `never`.
+    SpanOrNever(u64, u64),
 }
 
 /// What is wrong with a value, and where, if it is not the value as a whole.
@@ -72,6 +74,8 @@ pub(super) enum Value {
     Rules(Vec<EgressRule>),
     Ranges(Vec<IpRange>),
     RuleSets(BTreeMap<Name, Vec<EgressRule>>),
+    /// Milliseconds; `None` is never.
+    Span(Option<u64>),
 }
 
 impl Kind {
@@ -106,7 +110,13 @@ impl Kind {
             }
             (Self::Cores, DeValue::Float(number)) => self.parse(number.as_str()),
             (
-                Self::Address | Self::Path | Self::Size(..) | Self::Cores | Self::Choice(_) | Self::Text,
+                Self::Address
+                | Self::Path
+                | Self::Size(..)
+                | Self::Cores
+                | Self::Choice(_)
+                | Self::Text
+                | Self::SpanOrNever(..),
                 DeValue::String(text),
             ) => self.parse(text),
             (_, DeValue::String(text)) => Err(self.problem(text)),
@@ -135,6 +145,11 @@ impl Kind {
             Self::Rules => (text == "[]").then(|| Value::Rules(Vec::new())),
             Self::Ranges => (text == "[]").then(|| Value::Ranges(Vec::new())),
             Self::RuleSets => (text == "{}").then(|| Value::RuleSets(BTreeMap::new())),
+            Self::SpanOrNever(..) if text == span::NEVER => Some(Value::Span(None)),
+            Self::SpanOrNever(min, max) => {
+                let ms = span::parse(text).filter(|ms| (min..=max).contains(ms));
+                ms.map(|ms| Value::Span(Some(ms)))
+            }
         };
         value.ok_or_else(|| self.problem(text))
     }
@@ -161,6 +176,11 @@ impl Kind {
             Self::Rules => "a list of rules, like `[\"*.example.com:443\"]`".to_owned(),
             Self::Ranges => "a list of address ranges, like `[\"10.20.0.0/16\"]`".to_owned(),
             Self::RuleSets => "a table of lists of rules, like `{ ours = [\"*.example.com\"] }`".to_owned(),
+            Self::SpanOrNever(min, max) => format!(
+                "a time from `{}` to `{}`, like `90s`, `5m`, `1h` or `7d`, or `never`",
+                span::show(min),
+                span::show(max)
+            ),
         }
     }
 }
@@ -172,7 +192,9 @@ impl Value {
             Self::Flag(flag) => (*flag).into(),
             Self::Count(count) => (*count).into(),
             Self::Millis(millis) => (f64::from(*millis) / 1000.0).into(),
-            Self::Address(_) | Self::Path(_) | Self::Bytes(_) | Self::Text(_) => self.to_string().into(),
+            Self::Address(_) | Self::Path(_) | Self::Bytes(_) | Self::Text(_) | Self::Span(_) => {
+                self.to_string().into()
+            }
             Self::Rules(rules) => texts(rules).into(),
             Self::Ranges(ranges) => texts(ranges).into(),
             Self::RuleSets(sets) => {
@@ -195,6 +217,8 @@ impl fmt::Display for Value {
             Self::Millis(millis) => (f64::from(*millis) / 1000.0).fmt(f),
             Self::Text(text) => f.write_str(text),
             Self::Rules(_) | Self::Ranges(_) | Self::RuleSets(_) => self.to_json().fmt(f),
+            Self::Span(Some(ms)) => f.write_str(&span::show(*ms)),
+            Self::Span(None) => f.write_str(span::NEVER),
         }
     }
 }

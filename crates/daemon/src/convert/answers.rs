@@ -37,10 +37,16 @@ pub(crate) fn sandbox(row: SandboxRow) -> api::Sandbox {
         stopped_ms: row.stopped_ms,
         services: spec.services.into_keys().map(String::from).collect(),
         network: super::network::network(&spec.network),
+        origin: row.origin.map(super::sleep::origin),
+        sleep: super::sleep::sleep(spec.sleep),
+        snapshot_policy: spec.snapshots.map(super::sleep::snapshots),
+        rotate: spec.rotate.map(super::sleep::rotate),
+        active_ms: row.active_ms,
+        asleep_since_ms: row.slept_ms,
     }
 }
 
-fn state(state: State) -> api::SandboxState {
+pub(super) fn state(state: State) -> api::SandboxState {
     match state {
         State::Creating => api::SandboxState::Creating,
         State::Starting => api::SandboxState::Starting,
@@ -50,6 +56,10 @@ fn state(state: State) -> api::SandboxState {
         State::Stopped => api::SandboxState::Stopped,
         State::Deleting => api::SandboxState::Deleting,
         State::Failed => api::SandboxState::Failed,
+        State::Hibernating => api::SandboxState::Hibernating,
+        State::Hibernated => api::SandboxState::Hibernated,
+        State::Waking => api::SandboxState::Waking,
+        State::Restoring => api::SandboxState::Restoring,
     }
 }
 
@@ -59,6 +69,7 @@ fn stop_reason(reason: StopReason) -> api::StopReason {
         StopReason::GuestExited => api::StopReason::GuestExited,
         StopReason::HostRestarted => api::StopReason::HostRestarted,
         StopReason::Expired => api::StopReason::Expired,
+        StopReason::Idle => api::StopReason::Idle,
     }
 }
 
@@ -116,6 +127,8 @@ pub(crate) fn exec_started(sandbox: &SandboxId, info: ExecInfo) -> api::Exec {
         output_start: info.output_start,
         output_dropped: info.output_dropped,
         egress_denied: Vec::new(),
+        snapshot: None,
+        rollback: None,
     }
 }
 
@@ -140,6 +153,8 @@ fn exec_stored(row: ExecRow) -> api::Exec {
         output_start: 0,
         output_dropped: 0,
         egress_denied: Vec::new(),
+        snapshot: None,
+        rollback: None,
     }
 }
 

@@ -12,6 +12,7 @@ use burrow_model::{Lifetime, Name, NetworkPolicy, ServiceSpec};
 
 use super::checks::{check_path, check_text, image_reference, label, name, user, variable};
 use super::network::{network_change, network_policy};
+use super::sleep::{sleep_policy, snapshot_policy};
 use crate::config::Defaults;
 use crate::rest::error::ApiError;
 
@@ -22,7 +23,7 @@ const TTL_SECONDS_MAX: u64 = 10 * 366 * 24 * 60 * 60;
 const SERVICES_MAX: usize = 100;
 
 /// Variables or labels of one sandbox or exec.
-const PAIRS_MAX: usize = 1_000;
+pub(super) const PAIRS_MAX: usize = 1_000;
 
 /// Arguments of one exec.
 const ARGUMENTS_MAX: usize = 10_000;
@@ -76,11 +77,15 @@ pub(crate) fn create_options(
         lifetime: lifetime(request.ephemeral, request.ttl_seconds, now_ms)?,
         services,
         network: request.network.map(|request| network_policy(request, network)).transpose()?,
+        sleep: sleep_policy(request.sleep.unwrap_or_default(), defaults.sleep)?,
+        snapshots: request.snapshot_policy.map(snapshot_policy).transpose()?.flatten(),
+        // Names a snapshot, which has to be looked up.
+        rotate: None,
         idempotency: None,
     })
 }
 
-fn lifetime(ephemeral: bool, ttl_seconds: Option<u64>, now_ms: u64) -> Result<Lifetime, ApiError> {
+pub(super) fn lifetime(ephemeral: bool, ttl_seconds: Option<u64>, now_ms: u64) -> Result<Lifetime, ApiError> {
     let expires_ms = expires("ttl_seconds", ttl_seconds, now_ms)?;
     Ok(if ephemeral { Lifetime::Ephemeral { expires_ms } } else { Lifetime::Persistent { expires_ms } })
 }
@@ -116,6 +121,10 @@ pub(crate) fn update_options(request: UpdateSandbox) -> Result<UpdateOptions, Ap
         env: request.env,
         services: BTreeMap::<Name, Option<ServiceSpec>>::new(),
         network: request.network.map(network_change).transpose()?,
+        // A change of the policy there is, which has to be looked up.
+        sleep: None,
+        snapshots: request.snapshot_policy.map(snapshot_policy).transpose()?,
+        rotate: None,
     })
 }
 
@@ -203,7 +212,7 @@ fn check_variables(field: &str, variables: &BTreeMap<String, String>) -> Result<
     variables.iter().try_for_each(|(name, value)| variable(field, name, value))
 }
 
-fn check_count(field: &str, count: usize, max: usize) -> Result<(), ApiError> {
+pub(super) fn check_count(field: &str, count: usize, max: usize) -> Result<(), ApiError> {
     if count <= max {
         Ok(())
     } else {
@@ -238,17 +247,22 @@ pub(crate) fn sandbox_state(state: SandboxState) -> burrow_model::State {
         SandboxState::Stopped => burrow_model::State::Stopped,
         SandboxState::Deleting => burrow_model::State::Deleting,
         SandboxState::Failed => burrow_model::State::Failed,
+        SandboxState::Hibernating => burrow_model::State::Hibernating,
+        SandboxState::Hibernated => burrow_model::State::Hibernated,
+        SandboxState::Waking => burrow_model::State::Waking,
+        SandboxState::Restoring => burrow_model::State::Restoring,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burrow_model::Limits;
+    use burrow_model::{Limits, SleepPolicy};
 
     fn operator() -> Defaults {
         let limits = Limits { ram_mib: 1024, cpu_millis: 2000, pids: 1024, disk_mib: 10_240 };
-        Defaults { image: "debian".to_owned(), driver: "container".to_owned(), limits }
+        let sleep = SleepPolicy { pause_after_ms: Some(60_000), ..SleepPolicy::never() };
+        Defaults { image: "debian".to_owned(), driver: "container".to_owned(), limits, sleep }
     }
 
     #[track_caller]
@@ -277,6 +291,8 @@ mod tests {
         refused(r#"{"ttl_seconds": 18446744073709551615}"#, "`ttl_seconds`");
         refused(r#"{"services": {"A": {"command": "x"}}}"#, "`services`");
         refused(r#"{"services": {"a": {}}}"#, "`argv` or `command`");
+        refused(r#"{"sleep": {"hibernate_after_seconds": 30}}"#, "`sleep`");
+        refused(r#"{"snapshot_policy": {"every_seconds": 5}}"#, "`snapshot_policy`");
     }
 
     #[test]
@@ -286,6 +302,7 @@ mod tests {
         assert_eq!(options.limits, Limits { ram_mib: 64, ..operator().limits });
         assert_eq!(options.image, "debian");
         assert_eq!(options.lifetime, Lifetime::Persistent { expires_ms: Some(61_000) });
+        assert_eq!(options.sleep, operator().sleep);
     }
 
     #[track_caller]

@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::response::Response;
 use burrow_api::ErrorCode;
 use burrow_engine::EngineError;
+use burrow_model::State;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, UPGRADE};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
@@ -60,7 +61,15 @@ pub(super) async fn forward(
     headers::outward(response.headers_mut(), &target.form, None);
     // What the client speaks is the client's and ours to settle.
     *response.version_mut() = Version::default();
-    Ok(response.map(|body| Held { body, _slot: slot, _in_flight: in_flight }.into_body()))
+    let end = is_endless(&response).then(|| Box::pin(app.draining.clone().cancelled_owned()));
+    Ok(response.map(|body| Held { body, end, _slot: slot, _in_flight: in_flight }.into_body()))
+}
+
+/// Server-sent events go on until somebody hangs up, and whoever reads them knows how to come back. Whatever else comes
+/// without a length may be a part that must not pass for the whole.
+fn is_endless<B>(response: &http::Response<B>) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
 }
 
 /// What the server inside is spoken to in.
@@ -151,7 +160,7 @@ async fn send(
     let (tenant, sandbox) = (&admitted.tenant, &admitted.sandbox);
     let generation = match app.engine.running(tenant, sandbox) {
         Some(generation) => generation,
-        None => app.engine.wake(tenant, sandbox).await.map_err(SendError::Wake)?.sandbox().generation,
+        None => app.engine.reach(tenant, sandbox).await.map_err(SendError::Wake)?.sandbox().generation,
     };
     let place = Place { tenant: tenant.clone(), sandbox: sandbox.clone(), port: target.port, generation };
     let upstreams = &app.gateway.upstreams;
@@ -165,7 +174,10 @@ async fn send(
     };
     let answer = async {
         match (first.await, again) {
-            (Err(UpstreamError::Broken(_)), Some(again)) if protocol == Protocol::Http1 => {
+            // Not of a sandbox that was put to sleep meanwhile: whoever did so means it.
+            (Err(UpstreamError::Broken(_)), Some(again))
+                if protocol == Protocol::Http1 && app.engine.running(tenant, sandbox).is_some() =>
+            {
                 upstreams.send_http1(&place, again).await
             }
             (answer, _) => answer,
@@ -177,7 +189,7 @@ async fn send(
     }
     if app.engine.running(tenant, sandbox) != Some(generation) {
         // It was paused between our look and our request, and would never answer.
-        let _ = app.engine.wake(tenant, sandbox).await;
+        let _ = app.engine.reach(tenant, sandbox).await;
     }
     let patience = app.config.gateway.answer;
     loop {
@@ -215,6 +227,9 @@ async fn explain(app: &App, target: &Target, admitted: &Admitted, error: SendErr
             if closed && admitted.by == By::Key { error.hint(listening(app, admitted).await) } else { error }
         }
         SendError::Wake(error) => error.into(),
+        SendError::Upstream(UpstreamError::Broken(_)) if is_asleep(app, admitted).await => {
+            EngineError::Asleep { id: admitted.sandbox.clone() }.into()
+        }
         SendError::Upstream(UpstreamError::Broken(source)) => {
             tracing::debug!(sandbox = %admitted.sandbox, port, error = source.as_ref(), "no answer from inside");
             let message =
@@ -232,6 +247,11 @@ async fn explain(app: &App, target: &Target, admitted: &Admitted, error: SendErr
                 .hint("`gateway.answer_seconds` in the configuration sets the bound")
         }
     }
+}
+
+async fn is_asleep(app: &App, admitted: &Admitted) -> bool {
+    let row = app.engine.get(&admitted.tenant, &admitted.sandbox).await;
+    row.is_ok_and(|row| matches!(row.state, State::Hibernating | State::Hibernated))
 }
 
 async fn listening(app: &App, admitted: &Admitted) -> String {

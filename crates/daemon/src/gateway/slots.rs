@@ -12,6 +12,7 @@ use burrow_model::SandboxId;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::rest::error::ApiError;
 use crate::server::InFlight;
@@ -75,6 +76,8 @@ fn lock(each: &Mutex<HashMap<SandboxId, usize>>) -> MutexGuard<'_, HashMap<Sandb
 /// An answer's body that keeps its slot, and its connection from being taken for idle.
 pub(super) struct Held<B> {
     pub(super) body: B,
+    /// The daemon's end, for answers that have no end of their own: they would hold it up for as long as it waits.
+    pub(super) end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     pub(super) _slot: Slot,
     pub(super) _in_flight: Option<InFlight>,
 }
@@ -97,6 +100,9 @@ impl<B: hyper::body::Body<Data = Bytes> + Unpin> hyper::body::Body for Held<B> {
         mut self: Pin<&mut Self>,
         ctx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if self.end.as_mut().is_some_and(|end| end.as_mut().poll(ctx).is_ready()) {
+            return Poll::Ready(None);
+        }
         Pin::new(&mut self.body).poll_frame(ctx)
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,9 @@ const IDLE_MAX: usize = 128;
 /// about to close.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// HTTP/2 connections are shared, one per port; those unused for this long are closed when another is opened.
-const SHARED_IDLE_TIME: Duration = Duration::from_secs(60);
+/// HTTP/2 connections are shared, one per port; those unused for this long are closed: an open connection is taken for
+/// work, and would keep a sandbox from its sleep.
+const SHARED_IDLE_TIME: Duration = Duration::from_secs(10);
 const SHARED_MAX: usize = 256;
 
 /// A server that accepts and does not greet.
@@ -51,7 +52,7 @@ pub(super) struct Place {
 pub(super) struct Upstreams {
     engine: Engine,
     http1: legacy::Client<Connector, Body>,
-    http2: Mutex<HashMap<Place, Shared>>,
+    http2: Arc<Mutex<HashMap<Place, Shared>>>,
 }
 
 #[derive(Debug)]
@@ -78,7 +79,7 @@ impl Upstreams {
             // The client's own `Host` goes on; the pool's address is nobody's business.
             .set_host(false)
             .build(Connector { engine: engine.clone() });
-        Self { engine, http1, http2: Mutex::default() }
+        Self { engine, http1, http2: Arc::default() }
     }
 
     /// Sends a request whose address is a path only.
@@ -132,21 +133,27 @@ impl Upstreams {
             Err(_) => return Err(UpstreamError::Broken("it does not speak HTTP/2".into())),
         };
         let (sender, connection) = greeted;
+        let all = self.http2.clone();
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "an HTTP/2 connection into a sandbox ended");
+            let mut connection = std::pin::pin!(connection);
+            // A connection without a sender ends when the last of its streams has.
+            while let Err(_still_open) = tokio::time::timeout(SHARED_IDLE_TIME, connection.as_mut()).await {
+                forget_idle(&mut all.lock().unwrap_or_else(PoisonError::into_inner));
             }
         });
         let now = Instant::now();
         let mut shared = self.http2.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|_, other| {
-            !other.sender.is_closed() && now.duration_since(other.used) < SHARED_IDLE_TIME
-        });
+        forget_idle(&mut shared);
         if shared.len() < SHARED_MAX {
             shared.insert(place.clone(), Shared { sender: sender.clone(), used: now });
         }
         Ok(sender)
     }
+}
+
+fn forget_idle(shared: &mut HashMap<Place, Shared>) {
+    let now = Instant::now();
+    shared.retain(|_, other| !other.sender.is_closed() && now.duration_since(other.used) < SHARED_IDLE_TIME);
 }
 
 // === Places as the pool knows them ===

@@ -35,7 +35,7 @@ use super::output::notice;
 use super::refusals::{ByGuest, Common};
 use super::stream::{GuestReader, GuestWriter, hung_up, next_frame, shutting_down};
 use super::upload::send_bytes;
-use super::{App, Segments};
+use super::{App, Segments, rollback};
 use crate::convert;
 
 /// Largest message a client may send; larger ones end the connection with 1009.
@@ -86,6 +86,8 @@ pub(crate) async fn attach(
             .hint("`GET …/output` gives the output alone")
     })?;
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
+    // First of all: what failed already is undone as soon as nobody reads what it had to say.
+    let held = app.rollbacks.reader(&exec);
     let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
     let mode = match params.mode {
         Mode::Lossless => ReadMode::Lossless,
@@ -100,7 +102,7 @@ pub(crate) async fn attach(
         move |socket| {
             // Tracked, so that shutdown waits until the client has been told.
             let tasks = app.tasks.clone();
-            tasks.track_future(serve(app, guest, reader, writer, socket))
+            tasks.track_future(serve(app, guest, reader, writer, held, socket))
         },
     ))
 }
@@ -110,11 +112,12 @@ async fn serve(
     guest: Guest,
     mut reader: GuestReader,
     mut writer: GuestWriter,
+    held: Option<rollback::Reader>,
     socket: WebSocket,
 ) {
     let (mut sink, mut stream) = socket.split();
     let last = tokio::select! {
-        last = pump_output(&app, &guest, &mut reader, &mut sink) => last,
+        last = pump_output(&app, &guest, &mut reader, held, &mut sink) => last,
         refused = pump_input(&mut writer, &mut stream) => refused,
     };
     let Some(last) = last else { return };
@@ -128,6 +131,7 @@ async fn pump_output(
     app: &App,
     guest: &Guest,
     reader: &mut GuestReader,
+    held: Option<rollback::Reader>,
     sink: &mut Sink,
 ) -> Option<AttachServerMessage> {
     loop {
@@ -146,7 +150,8 @@ async fn pump_output(
                 Ok(AttachNotice::Gap { from, to }) => text(&AttachServerMessage::Gap { from, to })?,
                 Ok(AttachNotice::Exit(info)) => {
                     let exec = convert::exec_started(&guest.sandbox().id, info);
-                    let exec = Box::new(with_denials(app, &guest.sandbox().tenant, exec).await);
+                    let exec = with_denials(app, &guest.sandbox().tenant, exec).await;
+                    let exec = Box::new(rollback::last_word(app, held, exec).await);
                     return Some(AttachServerMessage::Exit { exec });
                 }
                 // We asked to follow, so there is no such end.
@@ -215,7 +220,12 @@ async fn finish(sink: &mut Sink, stream: &mut SplitStream<WebSocket>, last: Atta
     if sink.send(message).await.is_err() {
         return;
     }
-    let goodbye = CloseFrame { code: close_code::NORMAL, reason: "".into() };
+    // Also told where only the end of a WebSocket is seen, as by a proxy's log.
+    let reason = match &last {
+        AttachServerMessage::Error { error } => error.code.as_str(),
+        AttachServerMessage::Gap { .. } | AttachServerMessage::Exit { .. } => "",
+    };
+    let goodbye = CloseFrame { code: close_code::NORMAL, reason: reason.into() };
     if sink.send(Message::Close(Some(goodbye))).await.is_ok() {
         // Reading on until the client has closed lets it read all of what was sent.
         while let Some(Ok(_)) = stream.next().await {}

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use burrow_api::ErrorCode;
-use burrow_catalog::{KeyRow, SandboxRow};
+use burrow_catalog::{CatalogError, KeyRow, PageRequest, SandboxRow, SnapshotFilter};
 use burrow_engine::EngineError;
-use burrow_model::{KeyId, SandboxId, Scope, ScopeSet, TenantId};
+use burrow_model::{KeyId, SandboxId, Scope, ScopeSet, Snapshot, SnapshotId, TenantId};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
@@ -112,6 +112,32 @@ impl Caller {
         // Names and beginnings are compared with the one sandbox only: even "ambiguous" would tell of others.
         let row = app.engine.get(self.tenant(), bound).await.map_err(|_| unknown())?;
         if is_meant(&row, text) { Ok(row.id) } else { Err(unknown()) }
+    }
+
+    /// The snapshot that `text` names: an id, the beginning of one, or a name.
+    pub(crate) async fn snapshot(&self, app: &App, text: &str) -> Result<Snapshot, ApiError> {
+        check_reference(text)?;
+        let Some(bound) = self.bound_to() else {
+            return Ok(app.engine.find_snapshot(self.tenant(), text).await?);
+        };
+        // As with sandboxes: only those of the one sandbox are compared, so that nothing tells of others.
+        let filter = SnapshotFilter { sandbox: Some(bound.clone()), ..SnapshotFilter::default() };
+        let all = PageRequest { cursor: None, limit: burrow_catalog::PAGE_LIMIT_MAX };
+        let own = app.engine.snapshots(self.tenant(), filter, all).await?.rows;
+        let named = |snapshot: &&Snapshot| {
+            let named = snapshot.name.as_ref().is_some_and(|name| name.as_str() == text);
+            named || (text.len() > SnapshotId::PREFIX.len() && snapshot.id.as_str().starts_with(text))
+        };
+        let mut fitting = own.iter().filter(named);
+        match (fitting.next(), fitting.next()) {
+            // Looked up again for what lists leave out.
+            (Some(one), None) => Ok(app.engine.find_snapshot(self.tenant(), one.id.as_str()).await?),
+            (Some(one), Some(other)) => {
+                let candidates = vec![one.id.clone(), other.id.clone()];
+                Err(CatalogError::AmbiguousSnapshot { candidates }.into())
+            }
+            (None, _) => Err(EngineError::SnapshotNotFound { what: text.to_owned() }.into()),
+        }
     }
 }
 

@@ -1,9 +1,11 @@
-//! `GET /v1/backup`: everything as one tar: the configuration, the catalog, and every image and sandbox volume.
+//! `GET /v1/backup`: everything as one tar: the configuration, the catalog, and the volume of every image, snapshot and
+//! sandbox. No processes: what `restore.rs` makes of rows that name dumps is in its header.
 //!
 //! The catalog is copied to a file first, consistent and while everything goes on, then streamed from it. Volumes are
 //! streams of unknown length, so each is cut into numbered pieces. `restore.rs` reads what is written here; the format
 //! is in its header.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use burrow_engine::EngineError;
+use burrow_model::Snapshot;
 use burrow_volumes::{VolumeError, VolumeId};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
@@ -82,6 +85,7 @@ async fn write(app: &App, archive: &Archive, copy: Copy) -> io::Result<()> {
     for row in catalog.all_images().await.map_err(io::Error::other)? {
         volume(app, archive, row.image.id.as_str(), &VolumeId::Image(row.image.id.clone())).await?;
     }
+    snapshots(app, archive).await?;
     for row in catalog.all_sandboxes().await.map_err(io::Error::other)? {
         let sandbox = VolumeId::Sandbox { id: row.id.clone(), image: row.image };
         volume(app, archive, row.id.as_str(), &sandbox).await?;
@@ -89,13 +93,30 @@ async fn write(app: &App, archive: &Archive, copy: Copy) -> io::Result<()> {
     archive.send(Bytes::from_static(&[0; 2 * BLOCK_BYTES])).await
 }
 
-async fn volume(app: &App, archive: &Archive, name: &str, volume: &VolumeId) -> io::Result<()> {
+/// Oldest first: each is the difference to the one before it, if that is in the archive.
+async fn snapshots(app: &App, archive: &Archive) -> io::Result<()> {
+    let mut sent = HashSet::new();
+    for row in app.engine.catalog().all_snapshots().await.map_err(io::Error::other)? {
+        let Snapshot { id, image, parent, .. } = row.snapshot;
+        let parent = parent.filter(|parent| sent.contains(parent));
+        let snapshot = VolumeId::Snapshot { id: id.clone(), image, parent };
+        if row.ready && volume(app, archive, id.as_str(), &snapshot).await? {
+            sent.insert(id);
+        }
+    }
+    Ok(())
+}
+
+/// Answers whether the volume was still there.
+async fn volume(app: &App, archive: &Archive, name: &str, volume: &VolumeId) -> io::Result<bool> {
     let mut chunks = match app.engine.send_volume(volume).await {
         Ok(chunks) => chunks,
         // Deleted since the catalog was copied.
-        Err(EngineError::Volume(VolumeError::NotFound { .. } | VolumeError::ImageNotFound { .. })) => {
-            return Ok(());
-        }
+        Err(EngineError::Volume(
+            VolumeError::NotFound { .. }
+            | VolumeError::ImageNotFound { .. }
+            | VolumeError::SnapshotNotFound { .. },
+        )) => return Ok(false),
         Err(error) => return Err(io::Error::other(error)),
     };
     let mut number = 0u32;
@@ -103,7 +124,7 @@ async fn volume(app: &App, archive: &Archive, name: &str, volume: &VolumeId) -> 
         archive.whole(&format!("volumes/{name}/{number:08}"), chunk?).await?;
         number += 1;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// A tar being written to a client.

@@ -123,12 +123,21 @@ impl From<EngineError> for ApiError {
             | EngineError::NoExec { .. }
             | EngineError::ServiceNotFound { .. }
             | EngineError::ImageNotFound { .. }
+            | EngineError::SnapshotNotFound { .. }
             | EngineError::Gone { .. } => ErrorCode::NotFound,
             EngineError::NameTaken { .. }
+            | EngineError::SnapshotNameTaken { .. }
+            | EngineError::Replaced { .. }
             | EngineError::BuildInProgress { .. }
             | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
+            EngineError::SnapshotInUse { .. } | EngineError::SnapshotBusy { .. } => ErrorCode::SnapshotInUse,
+            EngineError::Asleep { .. } => ErrorCode::SandboxAsleep,
+            EngineError::NoHibernate { .. } | EngineError::OtherDriver { .. } => ErrorCode::Unsupported,
+            EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,
+            EngineError::Policy(_) | EngineError::ForkCount { .. } => ErrorCode::InvalidRequest,
             EngineError::Refused {
-                refusal: Refusal::Stopped | Refusal::Failed | Refusal::Creating | Refusal::Deleting,
+                refusal:
+                    Refusal::Stopped | Refusal::Failed | Refusal::Creating | Refusal::Deleting | Refusal::Moving,
                 ..
             } => ErrorCode::NotRunning,
             EngineError::Limits(_) | EngineError::PortReserved { .. } => ErrorCode::InvalidRequest,
@@ -141,7 +150,7 @@ impl From<EngineError> for ApiError {
             | EngineError::RulesMax { .. } => ErrorCode::Unprocessable,
             EngineError::DriverUnavailable { .. } => ErrorCode::Unsupported,
             EngineError::SandboxesMax { .. } | EngineError::PublishedMax { .. } => ErrorCode::TooMany,
-            EngineError::PoolReserve { .. } => ErrorCode::NoSpace,
+            EngineError::PoolReserve { .. } | EngineError::NoRoom { .. } => ErrorCode::NoSpace,
             EngineError::Busy { .. } | EngineError::ShuttingDown => ErrorCode::Busy,
             EngineError::GuestUnreachable { .. } | EngineError::GuestTimeout { .. } => {
                 ErrorCode::GuestUnreachable
@@ -171,7 +180,14 @@ impl From<CatalogError> for ApiError {
 
 /// Whether the log must say more than the answer does.
 fn is_ours(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Internal | ErrorCode::NoSpace | ErrorCode::GuestUnreachable)
+    matches!(
+        code,
+        ErrorCode::Internal
+            | ErrorCode::NoSpace
+            | ErrorCode::GuestUnreachable
+            | ErrorCode::RestoreFailed
+            | ErrorCode::Damaged
+    )
 }
 
 fn hint_of_seam(error: &EngineError) -> Option<&'static str> {
@@ -199,9 +215,14 @@ fn general_hint(code: ErrorCode) -> Option<String> {
 
 fn code_of_catalog(error: &CatalogError) -> ErrorCode {
     match error {
-        CatalogError::NameTaken { .. } | CatalogError::LastAdminKey => ErrorCode::Conflict,
+        CatalogError::NameTaken { .. }
+        | CatalogError::SnapshotNameTaken { .. }
+        | CatalogError::TooManySnapshots { .. }
+        | CatalogError::LastAdminKey => ErrorCode::Conflict,
         CatalogError::IdempotencyMismatch => ErrorCode::IdempotencyMismatch,
-        CatalogError::Ambiguous { .. } | CatalogError::BadCursor => ErrorCode::InvalidRequest,
+        CatalogError::Ambiguous { .. } | CatalogError::AmbiguousSnapshot { .. } | CatalogError::BadCursor => {
+            ErrorCode::InvalidRequest
+        }
         CatalogError::Unknown { .. } => ErrorCode::NotFound,
         CatalogError::Full => ErrorCode::NoSpace,
         CatalogError::Backup { source, .. } | CatalogError::Open { source, .. } => {
@@ -223,11 +244,16 @@ fn code_of_catalog(error: &CatalogError) -> ErrorCode {
 fn code_of_volume(error: &VolumeError) -> ErrorCode {
     match error {
         VolumeError::Full { .. } => ErrorCode::NoSpace,
-        VolumeError::NoBuilder | VolumeError::NoMirror => ErrorCode::Unsupported,
+        VolumeError::NoBuilder | VolumeError::NoMirror | VolumeError::TooNew { .. } => ErrorCode::Unsupported,
+        // Of what the catalog knows.
+        VolumeError::Damaged { .. }
+        | VolumeError::SnapshotNotFound { .. }
+        | VolumeError::DumpNotFound { .. } => ErrorCode::Damaged,
         VolumeError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
         // An image the catalog knows and the pool does not: somebody deleted it behind our back.
         VolumeError::ImageNotFound { .. }
         | VolumeError::NotFound { .. }
+        | VolumeError::NotDumpable { .. }
         | VolumeError::NotBtrfs { .. }
         | VolumeError::MountTaken { .. }
         | VolumeError::NoQuotas { .. }
@@ -263,6 +289,9 @@ fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
             code_of_io(source).unwrap_or(ErrorCode::Internal)
         }
         RuntimeError::NoMachine { .. } => ErrorCode::NotRunning,
+        // The sandbox goes on as it was.
+        RuntimeError::Obstacles { .. } | RuntimeError::Dump { .. } => ErrorCode::NotDumpable,
+        RuntimeError::Restore { .. } | RuntimeError::Unfit { .. } => ErrorCode::RestoreFailed,
         RuntimeError::Boot { .. }
         | RuntimeError::BootTimeout { .. }
         | RuntimeError::Launcher { .. }
@@ -354,7 +383,7 @@ fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use burrow_guest::client::GuestError;
-    use burrow_model::{LimitsError, SandboxId};
+    use burrow_model::{DumpId, LimitsError, SandboxId, SnapshotId};
 
     use super::*;
 
@@ -419,6 +448,71 @@ mod tests {
             (guest(GuestCode::NoSpace), ErrorCode::NoSpace, 507),
             (guest(GuestCode::Ended), ErrorCode::ExecEnded, 409),
             (guest(GuestCode::Internal), ErrorCode::Unprocessable, 422),
+        ];
+        for (error, code, status) in table {
+            check(error, code, status);
+        }
+    }
+
+    #[test]
+    fn every_error_of_sleep_and_of_snapshots_has_its_code() {
+        let id = SandboxId::generate;
+        let table = [
+            (EngineError::SnapshotNotFound { what: "x".into() }, ErrorCode::NotFound, 404),
+            (
+                EngineError::SnapshotInUse { id: SnapshotId::generate(), by: id() },
+                ErrorCode::SnapshotInUse,
+                409,
+            ),
+            (EngineError::Asleep { id: id() }, ErrorCode::SandboxAsleep, 409),
+            (EngineError::Replaced { id: id() }, ErrorCode::Conflict, 409),
+            (
+                EngineError::Refused { id: id(), request: "use", refusal: Refusal::Moving },
+                ErrorCode::NotRunning,
+                409,
+            ),
+            (
+                EngineError::NoRoom { needed_bytes: 3, free_bytes: 2, reserve_bytes: 1 },
+                ErrorCode::NoSpace,
+                507,
+            ),
+            (EngineError::NoHibernate { id: id(), reason: "x".into() }, ErrorCode::Unsupported, 422),
+            (EngineError::DumpMissing { id: id() }, ErrorCode::Damaged, 422),
+            (EngineError::ForkCount { given: 0, max: 64 }, ErrorCode::InvalidRequest, 400),
+            (
+                EngineError::Volume(VolumeError::Damaged {
+                    what: "dump `x`".into(),
+                    file: "pages-1.img".into(),
+                    how: "was changed",
+                }),
+                ErrorCode::Damaged,
+                422,
+            ),
+            (
+                EngineError::Volume(VolumeError::TooNew { dump: DumpId::generate(), format: 9, known: 1 }),
+                ErrorCode::Unsupported,
+                422,
+            ),
+            (
+                EngineError::Runtime(RuntimeError::Obstacles { id: id(), obstacles: Vec::new() }),
+                ErrorCode::NotDumpable,
+                409,
+            ),
+            (
+                EngineError::Runtime(RuntimeError::Dump { id: id(), reason: "x".into() }),
+                ErrorCode::NotDumpable,
+                409,
+            ),
+            (
+                EngineError::Runtime(RuntimeError::Restore { id: id(), reason: "x".into() }),
+                ErrorCode::RestoreFailed,
+                409,
+            ),
+            (
+                EngineError::Runtime(RuntimeError::Unfit { id: id(), reason: "x".into() }),
+                ErrorCode::RestoreFailed,
+                409,
+            ),
         ];
         for (error, code, status) in table {
             check(error, code, status);

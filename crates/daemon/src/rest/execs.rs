@@ -22,6 +22,7 @@ use super::error::ApiError;
 use super::idempotency::{Answer, once};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
 use super::refusals::{ByGuest, Common, Idempotent, Named, WithBody};
+use super::rollback::{Guarded, Wish};
 use super::sandboxes::SandboxPath;
 use super::stream::{GuestReader, GuestWriter, hung_up, out_of_turn};
 use super::upload::{send_bytes, upload};
@@ -99,11 +100,18 @@ pub(crate) async fn create(
     body: JsonBody<CreateExec>,
 ) -> Result<Answer, ApiError> {
     let options = convert::exec_options(&body.value)?;
+    let wish = Wish::of(&body.value)?;
     let key = idempotency_key(&headers)?;
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;
     let tenant = caller.tenant().clone();
     let scope = format!("execs of {sandbox}");
-    let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input);
+    let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input, wish);
+    if wish == Wish::Nothing {
+        return once(&app, &tenant, key, &scope, &body.bytes, work).await;
+    }
+    // A client that hangs up must leave neither a snapshot that nobody knows of nor a failed command's trace.
+    let work_app = app.clone();
+    let work = async move { work_app.see_through(work).await };
     once(&app, &tenant, key, &scope, &body.bytes, work).await
 }
 
@@ -113,20 +121,46 @@ async fn run(
     sandbox: SandboxId,
     options: ExecOptions,
     input: Option<String>,
+    wish: Wish,
 ) -> Result<Answer, ApiError> {
+    let guarded = Guarded::take(&app, &tenant, &sandbox, &options.argv, wish).await?;
     let began = Instant::now();
     let wait = options.attach.is_some();
-    let started = app.engine.exec(&tenant, &sandbox, options).await?;
+    let started = match (app.engine.exec(&tenant, &sandbox, options).await, &guarded) {
+        (Err(error), Some(guarded)) => {
+            guarded.not_needed(&app).await;
+            return Err(error.into());
+        }
+        (started, _) => started?,
+    };
     app.metrics.exec_started(began.elapsed());
+    let id = started.id.clone();
+    if let Some(guarded) = &guarded {
+        guarded.began(&app, &id);
+    }
     if wait {
-        let mut result = finish(started, input).await?;
+        let mut result = match (finish(started, input).await, &guarded) {
+            // Its sandbox may have been put to sleep: the exec may still end, and fail.
+            (Err(error), Some(guarded)) => {
+                guarded.keep_promise(&app, id);
+                return Err(error);
+            }
+            (result, _) => result?,
+        };
         result.exec = with_denials(&app, &tenant, result.exec).await;
+        if let Some(guarded) = &guarded {
+            result.exec = guarded.finish(&app, result.exec).await;
+        }
         return Answer::json(StatusCode::OK, &result);
+    }
+    if let Some(guarded) = &guarded {
+        guarded.keep_promise(&app, id);
     }
     if let Some(input) = input {
         feed(&app, &started, input).await;
     }
-    Answer::json(StatusCode::CREATED, &convert::exec_started(&sandbox, started.info))
+    let exec = app.rollbacks.told(convert::exec_started(&sandbox, started.info));
+    Answer::json(StatusCode::CREATED, &exec)
 }
 
 /// Feeds the input and collects the output until the exec has ended.
@@ -246,7 +280,7 @@ pub(crate) async fn get(
 ) -> Result<Json<Exec>, ApiError> {
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
     let found = convert::exec(app.engine.exec_info(caller.tenant(), &sandbox, &exec).await?);
-    Ok(Json(with_denials(&app, caller.tenant(), found).await))
+    Ok(Json(app.rollbacks.told(with_denials(&app, caller.tenant(), found).await)))
 }
 
 /// Names an exec of whichever sandbox.
@@ -276,7 +310,7 @@ pub(crate) async fn find(
     if caller.bound_to().is_some_and(|bound| *bound != record.row.sandbox) {
         return Err(unknown().into());
     }
-    Ok(Json(with_denials(&app, caller.tenant(), convert::exec(record)).await))
+    Ok(Json(app.rollbacks.told(with_denials(&app, caller.tenant(), convert::exec(record)).await)))
 }
 
 /// How long to wait.
@@ -308,7 +342,7 @@ pub(crate) async fn wait(
     let waited =
         app.draining.run_until_cancelled(app.engine.wait_exec(caller.tenant(), &sandbox, &exec, bound)).await;
     let record = waited.ok_or(EngineError::ShuttingDown)??;
-    Ok(Json(with_denials(&app, caller.tenant(), convert::exec(record)).await))
+    Ok(Json(app.rollbacks.told(with_denials(&app, caller.tenant(), convert::exec(record)).await)))
 }
 
 #[utoipa::path(

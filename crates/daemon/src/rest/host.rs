@@ -106,6 +106,7 @@ async fn gauges(app: &App) -> Result<Gauges, ApiError> {
         catalog_bytes: app.engine.catalog().size().database_bytes,
         stock_ready: app.engine.stock_ready() as u64,
         egress: app.engine.egress_totals(),
+        snapshots: app.engine.catalog().snapshot_totals().await?,
     })
 }
 

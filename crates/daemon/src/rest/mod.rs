@@ -22,14 +22,18 @@ mod idempotency;
 pub(crate) mod images;
 mod input;
 pub(crate) mod keys;
+pub(crate) mod lineage;
 pub(crate) mod listing;
 mod observe;
 pub(crate) mod output;
 pub(crate) mod ports;
+pub(crate) mod power;
 mod range;
 pub(crate) mod refusals;
+mod rollback;
 pub(crate) mod sandboxes;
 pub(crate) mod services;
+pub(crate) mod snapshots;
 mod stream;
 pub(crate) mod tar;
 #[cfg(test)]
@@ -70,6 +74,10 @@ pub(crate) struct App {
     requests: Arc<Semaphore>,
     /// Work that goes on when its client hangs up; joined at shutdown.
     pub(crate) tasks: TaskTracker,
+    /// Of these, changes of sandboxes, which may take as long as RAM takes to be written or read.
+    pub(crate) operations: TaskTracker,
+    /// Execs with a snapshot to go back to.
+    rollbacks: rollback::Rollbacks,
     /// Cancelled when the daemon is about to end: streams say so and end.
     pub(crate) draining: CancellationToken,
 }
@@ -82,6 +90,8 @@ impl App {
             metrics: Metrics::new(),
             requests: Arc::new(Semaphore::new(config.bounds.requests)),
             tasks: TaskTracker::new(),
+            operations: TaskTracker::new(),
+            rollbacks: rollback::Rollbacks::default(),
             draining,
             config,
         })
@@ -95,6 +105,14 @@ impl App {
         use tracing::Instrument as _;
         let task = self.tasks.spawn(work.in_current_span());
         task.await.map_err(|error| ApiError::internal("could not finish the request", error))?
+    }
+
+    /// The same for a change of a sandbox, which shutdown waits longer for.
+    pub(crate) async fn carry_out<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.see_through(self.operations.track_future(work)).await
     }
 }
 
@@ -116,6 +134,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let router = open
         .merge(daemon)
         .merge(sandbox_routes())
+        .merge(snapshot_routes())
         .merge(exec_routes())
         .merge(file_routes())
         .merge(image_routes());
@@ -135,10 +154,15 @@ fn sandbox_routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/sandboxes", get(sandboxes::list).post(sandboxes::create))
         .route(ONE, get(sandboxes::get).patch(sandboxes::update).delete(sandboxes::delete))
-        .route(&under("start"), post(sandboxes::start))
-        .route(&under("stop"), post(sandboxes::stop))
-        .route(&under("pause"), post(sandboxes::pause))
-        .route(&under("resume"), post(sandboxes::resume))
+        .route(&under("start"), post(power::start))
+        .route(&under("stop"), post(power::stop))
+        .route(&under("pause"), post(power::pause))
+        .route(&under("resume"), post(power::resume))
+        .route(&under("hibernate"), post(power::hibernate))
+        .route(&under("wake"), post(power::wake))
+        .route(&under("snapshots"), post(snapshots::create))
+        .route(&under("restore"), post(snapshots::restore))
+        .route(&under("fork"), post(snapshots::fork))
         .route(&under("stats"), get(sandboxes::stats))
         .route(&under("ports"), get(ports::list))
         .route(&under("ports/{port}"), put(ports::publish).delete(ports::unpublish))
@@ -151,6 +175,16 @@ fn sandbox_routes() -> Router<Arc<App>> {
         .route(&under("services"), get(services::list))
         .route(&under("services/{name}"), put(services::set).delete(services::remove))
         .route(&under("services/{name}/restart"), post(services::restart))
+}
+
+fn snapshot_routes() -> Router<Arc<App>> {
+    const ONE: &str = "/v1/snapshots/{snapshot}";
+    Router::new()
+        .route("/v1/snapshots", get(snapshots::list))
+        .route(ONE, get(snapshots::get).delete(snapshots::delete))
+        .route(&format!("{ONE}/sandboxes"), post(snapshots::become_sandbox))
+        .route("/v1/tree", get(lineage::tree))
+        .route("/v1/gc", get(lineage::stale).post(lineage::collect))
 }
 
 fn image_routes() -> Router<Arc<App>> {

@@ -29,7 +29,7 @@ use super::refusals::{ByGuest, Common};
 use super::stream::{
     GuestReader, GuestWriter, broken, hung_up, lines, next_frame, out_of_turn, shutting_down,
 };
-use super::{App, Segments};
+use super::{App, Segments, rollback};
 use crate::convert;
 
 /// Which part of the output, and how.
@@ -74,6 +74,8 @@ pub(crate) async fn output(
     Params(params): Params<OutputParams>,
 ) -> Result<Response, ApiError> {
     let (sandbox, exec) = path.resolve(&app, &caller).await?;
+    // First of all: what failed already is undone as soon as nobody reads what it had to say.
+    let held = app.rollbacks.reader(&exec).filter(|_| params.follow);
     let guest = app.engine.guest(caller.tenant(), &sandbox).await?;
     let request = Request::Attach(Attach {
         exec: exec.to_string(),
@@ -84,7 +86,7 @@ pub(crate) async fn output(
     let mut connection = guest.open(&request).await?;
     let _info: ExecInfo = guest.reply(&mut connection).await?;
     let (reader, writer) = connection.split();
-    let source = Source { app, guest, reader, _writer: writer, ended: false };
+    let source = Source { app, guest, reader, _writer: writer, held, ended: false };
     Ok(match params.format {
         Format::Ndjson => lines(chunks(source)),
         Format::Raw => raw(source),
@@ -98,6 +100,8 @@ pub(super) struct Source {
     reader: GuestReader,
     /// Kept open: a guest takes its closing for the reader's hanging up.
     _writer: GuestWriter,
+    /// Of an exec that is undone if it fails, which waits for us.
+    held: Option<rollback::Reader>,
     ended: bool,
 }
 
@@ -113,7 +117,9 @@ impl Source {
         let chunk = match chunk {
             OutputChunk::Exit { exec } => {
                 let tenant = &self.guest.sandbox().tenant;
-                OutputChunk::Exit { exec: Box::new(with_denials(&self.app, tenant, *exec).await) }
+                let exec = with_denials(&self.app, tenant, *exec).await;
+                let exec = rollback::last_word(&self.app, self.held.take(), exec).await;
+                OutputChunk::Exit { exec: Box::new(exec) }
             }
             chunk @ (OutputChunk::Output { .. }
             | OutputChunk::Gap { .. }

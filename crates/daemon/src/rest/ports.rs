@@ -261,8 +261,13 @@ async fn pump_out(reader: &mut ReadHalf<PortStream>, sink: &mut Sink) -> Option<
             Ok(0) => return sink.send(text(&PortMessage::End)).await.ok(),
             Ok(_) => sink.send(Message::Binary(buffer.split().freeze())).await.ok()?,
             Err(error) => {
-                let error = ApiError::new(ErrorCode::BadGateway, "the port broke the connection")
-                    .hint(error.to_string());
+                // So the engine ends what leads into a machine that is put to sleep, or back to a snapshot.
+                let error = match error.kind() == std::io::ErrorKind::ConnectionAborted {
+                    true => ApiError::new(ErrorCode::SandboxAsleep, "the sandbox was put to sleep")
+                        .hint("connect again: that wakes it"),
+                    false => ApiError::new(ErrorCode::BadGateway, "the port broke the connection")
+                        .hint(error.to_string()),
+                };
                 let _ = sink.send(text(&PortMessage::Error { error: error.into_detail() })).await;
                 return None;
             }

@@ -53,15 +53,15 @@ refusals! {
     /// What a change of a sandbox may meet.
     Changing:
         404 "No such sandbox, or not yours",
-        409 "The sandbox is not in a state for this, or a name is taken",
-        422 "The request is well formed and cannot be carried out",
+        409 "The sandbox is not in a state for this, a name is taken, or processes cannot be kept or brought back",
+        422 "The request is well formed and cannot be carried out, or what is stored is damaged",
         504 "The guest agent does not answer",
 }
 refusals! {
     /// What asking the guest for something may meet.
     ByGuest:
         404 "No such sandbox, exec or file, or not yours",
-        409 "The sandbox is not running, the exec has ended, or something is in the way",
+        409 "The sandbox is not running or does not wake, the exec has ended, or something is in the way",
         413 "A path, a body or a listing is beyond its bound",
         422 "The sandbox cannot carry it out: an unknown user, a path of the wrong kind, …",
         504 "The guest agent does not answer",

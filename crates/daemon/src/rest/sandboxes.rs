@@ -1,15 +1,15 @@
-//! Sandboxes: create, list, inspect, change, start, stop, pause, resume, delete.
+//! Sandboxes: create, list, inspect, change, delete.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use burrow_api::{CreateSandbox, Page, Sandbox, SandboxState, Stats, UpdateSandbox, defaults};
+use burrow_api::{CreateSandbox, Page, RotateRequest, Sandbox, SandboxState, Stats, UpdateSandbox};
 use burrow_catalog::{Idempotency, SandboxFilter, SandboxRow};
 use burrow_engine::{Engine, EngineError};
-use burrow_model::{Label, SandboxId, TenantId};
+use burrow_model::{Label, RotatePolicy, SandboxId, TenantId};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -22,10 +22,7 @@ use super::{App, PageParams, Segments, page};
 use crate::convert;
 
 /// Labels one list may be filtered by.
-const LABELS_MAX: usize = 20;
-
-/// The longest anybody waits for processes to end by themselves.
-const GRACE_MS_MAX: u64 = 10 * 60 * 1000;
+pub(super) const LABELS_MAX: usize = 20;
 
 #[utoipa::path(
     post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandbox,
@@ -45,6 +42,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.unbound()?;
     let began = Instant::now();
+    let rotate = body.value.rotate.clone();
     let mut options = convert::create_options(
         body.value,
         &app.config.defaults,
@@ -52,6 +50,9 @@ pub(crate) async fn create(
         app.engine.now_ms(),
     )?;
     options.idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &body.bytes));
+    if let Some(request) = rotate {
+        options.rotate = rotate_policy(&app, &caller, request).await?;
+    }
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let created = app.see_through(async move { Ok(engine.create(&tenant, options).await?) }).await?;
     if created.fresh {
@@ -164,7 +165,17 @@ pub(crate) async fn update(
     Segments(path): Segments<SandboxPath>,
     body: JsonBody<UpdateSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let update = convert::update_options(body.value)?;
+    let (sleep, rotate) = (body.value.sleep, body.value.rotate.clone());
+    let mut update = convert::update_options(body.value)?;
+    if let Some(request) = sleep {
+        // What the request leaves out stays as it is.
+        let id = caller.sandbox(&app, &path.sandbox).await?;
+        let now = app.engine.get(caller.tenant(), &id).await?.spec.sleep;
+        update.sleep = Some(convert::sleep_policy(request, now)?);
+    }
+    if let Some(request) = rotate {
+        update.rotate = Some(rotate_policy(&app, &caller, request).await?);
+    }
     changed(
         &app,
         &caller,
@@ -174,43 +185,58 @@ pub(crate) async fn update(
     .await
 }
 
+/// The snapshot is looked up now: a policy names it by its id, whatever becomes of its name.
+async fn rotate_policy(
+    app: &App,
+    caller: &Executor,
+    request: RotateRequest,
+) -> Result<Option<RotatePolicy>, ApiError> {
+    if request.every_seconds == 0 {
+        return Ok(None);
+    }
+    let Some(text) = &request.snapshot else {
+        return Err(ApiError::invalid("`rotate` does not fit: it needs a `snapshot` to go back to"));
+    };
+    let snapshot = caller.snapshot(app, text).await?;
+    convert::rotate_policy(request.every_seconds, snapshot.id).map(Some)
+}
+
+/// What goes with a sandbox.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeleteParams {
+    /// Delete its snapshots too, except those that others need; false when absent: they outlive it.
+    #[serde(default)]
+    #[param(required = false)]
+    snapshots: bool,
+}
+
 #[utoipa::path(
-    delete, path = "/v1/sandboxes/{sandbox}", tag = "sandboxes", params(SandboxPath),
+    delete, path = "/v1/sandboxes/{sandbox}", tag = "sandboxes", params(SandboxPath, DeleteParams),
     responses((status = 204, description = "Gone, with all it held"), Common, Changing),
 )]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     caller: Executor,
-    _: NoParams,
     Segments(path): Segments<SandboxPath>,
+    Params(params): Params<DeleteParams>,
 ) -> Result<StatusCode, ApiError> {
     let id = caller.sandbox(&app, &path.sandbox).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    app.see_through(async move { Ok(engine.delete(&tenant, &id).await?) }).await?;
+    app.carry_out(async move {
+        match params.snapshots {
+            true => engine.delete_with_snapshots(&tenant, &id).await?,
+            false => engine.delete(&tenant, &id).await?,
+        }
+        Ok(())
+    })
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[utoipa::path(
-    post, path = "/v1/sandboxes/{sandbox}/start", tag = "sandboxes", params(SandboxPath),
-    responses((status = 200, description = "Running", body = Sandbox), Common, Changing),
-)]
-pub(crate) async fn start(
-    State(app): State<Arc<App>>,
-    caller: Executor,
-    _: NoParams,
-    Segments(path): Segments<SandboxPath>,
-) -> Result<Json<Sandbox>, ApiError> {
-    changed(
-        &app,
-        &caller,
-        &path,
-        |engine, tenant, id| async move { engine.start_sandbox(&tenant, &id).await },
-    )
-    .await
-}
-
 /// Sees a change through, and answers what the sandbox has become.
-async fn changed<F>(
+pub(super) async fn changed<F>(
     app: &Arc<App>,
     caller: &Executor,
     path: &SandboxPath,
@@ -221,65 +247,8 @@ where
 {
     let id = caller.sandbox(app, &path.sandbox).await?;
     let change = change(app.engine.clone(), caller.tenant().clone(), id);
-    let row = app.see_through(async move { Ok(change.await?) }).await?;
+    let row = app.carry_out(async move { Ok(change.await?) }).await?;
     Ok(Json(convert::sandbox(row)))
-}
-
-/// How to stop.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StopParams {
-    /// How long processes may take to end by themselves; 5000 when absent.
-    #[param(maximum = 600_000)]
-    grace_ms: Option<u64>,
-}
-
-#[utoipa::path(
-    post, path = "/v1/sandboxes/{sandbox}/stop", tag = "sandboxes", params(SandboxPath, StopParams),
-    responses((status = 200, description = "Stopped; an ephemeral one is gone", body = Sandbox), Common, Changing),
-)]
-pub(crate) async fn stop(
-    State(app): State<Arc<App>>,
-    caller: Executor,
-    Segments(path): Segments<SandboxPath>,
-    Params(params): Params<StopParams>,
-) -> Result<Json<Sandbox>, ApiError> {
-    let grace_ms = params.grace_ms.unwrap_or(defaults::STOP_GRACE_MS);
-    if grace_ms > GRACE_MS_MAX {
-        return Err(ApiError::invalid(format!("`grace_ms` must be at most {GRACE_MS_MAX}")));
-    }
-    let grace = Duration::from_millis(grace_ms);
-    changed(&app, &caller, &path, |engine, tenant, id| async move {
-        engine.stop_sandbox(&tenant, &id, grace).await
-    })
-    .await
-}
-
-#[utoipa::path(
-    post, path = "/v1/sandboxes/{sandbox}/pause", tag = "sandboxes", params(SandboxPath),
-    responses((status = 200, description = "Paused: RAM kept, no CPU used", body = Sandbox), Common, Changing),
-)]
-pub(crate) async fn pause(
-    State(app): State<Arc<App>>,
-    caller: Executor,
-    _: NoParams,
-    Segments(path): Segments<SandboxPath>,
-) -> Result<Json<Sandbox>, ApiError> {
-    changed(&app, &caller, &path, |engine, tenant, id| async move { engine.pause(&tenant, &id).await }).await
-}
-
-#[utoipa::path(
-    post, path = "/v1/sandboxes/{sandbox}/resume", tag = "sandboxes", params(SandboxPath),
-    responses((status = 200, description = "Running", body = Sandbox), Common, Changing),
-)]
-pub(crate) async fn resume(
-    State(app): State<Arc<App>>,
-    caller: Executor,
-    _: NoParams,
-    Segments(path): Segments<SandboxPath>,
-) -> Result<Json<Sandbox>, ApiError> {
-    changed(&app, &caller, &path, |engine, tenant, id| async move { engine.resume(&tenant, &id).await }).await
 }
 
 #[utoipa::path(

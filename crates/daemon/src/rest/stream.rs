@@ -5,7 +5,7 @@ use std::io;
 use axum::body::Body;
 use axum::response::Response;
 use burrow_api::{ErrorCode, ErrorDetail};
-use burrow_engine::Guest;
+use burrow_engine::{Guest, GuestStream};
 use burrow_guest::client::{Connection, FrameReader, FrameWriter};
 use burrow_guest::protocol::Frame;
 use bytes::Bytes;
@@ -13,13 +13,12 @@ use futures_util::{Stream, StreamExt, stream};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Serialize;
 use tokio::io::{ReadHalf, WriteHalf};
-use tokio::net::TcpStream;
 
 use super::App;
 use super::error::ApiError;
 
-pub(super) type GuestReader = FrameReader<ReadHalf<TcpStream>>;
-pub(super) type GuestWriter = FrameWriter<WriteHalf<TcpStream>>;
+pub(super) type GuestReader = FrameReader<ReadHalf<GuestStream>>;
+pub(super) type GuestWriter = FrameWriter<WriteHalf<GuestStream>>;
 
 /// An answer of one JSON value per line, each sent as soon as it is there.
 pub(super) fn lines<T: Serialize>(values: impl Stream<Item = T> + Send + 'static) -> Response {
@@ -78,7 +77,7 @@ pub(super) struct GuestBody {
 }
 
 impl GuestBody {
-    pub(super) fn new(guest: Guest, connection: Connection<TcpStream>, left: Option<u64>) -> Self {
+    pub(super) fn new(guest: Guest, connection: Connection<GuestStream>, left: Option<u64>) -> Self {
         let (reader, writer) = connection.split();
         Self { guest, reader, _writer: writer, left }
     }

@@ -158,6 +158,62 @@ async fn an_answer_comes_piece_by_piece_and_a_body_goes_so() {
 }
 
 #[tokio::test]
+async fn events_end_with_the_daemon_and_a_transfer_does_not() {
+    let address = inside(async |mut stream: BufReader<TcpStream>| {
+        let head = head(&mut stream).await;
+        let events = head[0].contains("/events");
+        let kind = if events { "text/event-stream; charset=utf-8" } else { "application/octet-stream" };
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n\r\ndata: 1\n\n");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        // A transfer goes on when it is told to; events have nothing more to say.
+        let more = line(&mut stream).await;
+        let _ = stream.write_all(format!("{more} more\n").as_bytes()).await;
+    })
+    .await;
+    let served = serve("", address).await;
+    let mut events = served.open("GET /events", "").await;
+    let mut transfer = served.open("POST /file", "transfer-encoding: chunked\r\n").await;
+    for stream in [&mut events, &mut transfer] {
+        head(stream).await;
+        let _length = line(stream).await;
+        assert_eq!(line(stream).await, "data: 1");
+        let (_, _) = (line(stream).await, line(stream).await);
+    }
+    served.world.app.draining.cancel();
+    assert_eq!(line(&mut events).await, "0", "the last chunk: a clean end");
+    transfer.write_all(b"5\r\ngo on\r\n1\r\n\n\r\n0\r\n\r\n").await.unwrap();
+    let _length = line(&mut transfer).await;
+    assert_eq!(line(&mut transfer).await, "5 more", "what it heard was the length of a chunk");
+}
+
+#[tokio::test]
+async fn a_request_whose_sandbox_is_put_to_sleep_ends_and_does_not_wake_it_again() {
+    let (arrived, mut arrivals) = tokio::sync::mpsc::channel(10);
+    let address = inside(move |mut stream: BufReader<TcpStream>| {
+        let arrived = arrived.clone();
+        async move {
+            let first = head(&mut stream).await.remove(0);
+            arrived.send(first).await.unwrap();
+            // It never answers.
+            let _ = stream.read_u8().await;
+        }
+    })
+    .await;
+    let served = serve("", address).await;
+    for request in ["GET /slow", "POST /slow"] {
+        let mut stream = served.open(request, "content-length: 0\r\naccept: application/json\r\n").await;
+        assert_eq!(arrivals.recv().await.unwrap(), format!("{request} HTTP/1.1"));
+        served.world.send("POST", "/v1/sandboxes/web/hibernate").await.expect(200);
+        let answer = head(&mut stream).await;
+        assert_eq!(answer[0], "HTTP/1.1 409 Conflict", "{answer:?}");
+        let mut body = [0; 40];
+        stream.read_exact(&mut body).await.unwrap();
+        assert!(String::from_utf8_lossy(&body).contains("sandbox_asleep"), "{body:?}");
+        assert_eq!(served.world.state_of("web").await, "hibernated", "{request}");
+    }
+}
+
+#[tokio::test]
 async fn lengths_that_contradict_each_other_never_reach_the_server() {
     let address = inside(async |mut stream: BufReader<TcpStream>| {
         let head = head(&mut stream).await;

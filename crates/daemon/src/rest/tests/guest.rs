@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{
-    Attach, AttachNotice, ErrorCode, ExecInfo, ExecOutcome, ExecStart, ExecState, FileEntry, FileKind, Frame,
-    Hello, Identity, ListeningPort, PortProcess, ReadFile, Reply, Request, RequestError, StdinMode,
-    WatchEvent, WatchEventKind,
+    Activity, Attach, AttachNotice, ErrorCode, ExecInfo, ExecOutcome, ExecStart, ExecState, FileEntry,
+    FileKind, Frame, Hello, Identity, ListeningPort, PortProcess, ReadFile, Reply, Request, RequestError,
+    StdinMode, WatchEvent, WatchEventKind,
 };
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
@@ -24,7 +24,8 @@ struct Guest {
     execs: Execs,
 }
 
-/// What it knows how to run: `echo` (its arguments), `cat` (its input), `sleep` (until the caller gives up).
+/// What it knows how to run: `echo` (its arguments), `cat` (its input), `sleep` (until the caller gives up), `false`
+/// (fails), `late` (fails once somebody reads what it has to say), `stay` (talks to its readers and never ends).
 pub(super) async fn spawn() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -52,8 +53,9 @@ impl Guest {
                 ok(&mut writer, Identity { generation: 1, version: "sim".into(), uptime_ms: 1 }).await
             }
             Request::ExecStart(start) => self.start(start, &mut reader, &mut writer).await,
-            Request::Attach(attach) => self.attach(&attach, &mut writer).await,
-            Request::ExecGet { exec } | Request::ExecWait { exec, .. } => match self.exec(&exec) {
+            Request::Attach(attach) => self.attach(&attach, &mut reader, &mut writer).await,
+            Request::ExecWait { exec, timeout_ms } => self.wait(&exec, timeout_ms, &mut writer).await,
+            Request::ExecGet { exec } => match self.exec(&exec) {
                 Some((info, _)) => ok(&mut writer, info).await,
                 None => refuse(&mut writer, ErrorCode::NotFound).await,
             },
@@ -83,6 +85,7 @@ impl Guest {
                 let event = WatchEvent { kind: WatchEventKind::Created, path: "/a".into(), from: None };
                 writer.send_control(&event).await.ok()
             }
+            Request::Activity => ok(&mut writer, idle()).await,
             Request::ListPorts => ok(&mut writer, vec![listening(3000)]).await,
             // Only what the test's network serves can be connected to.
             Request::Connect { .. } => refuse(&mut writer, ErrorCode::NotFound).await,
@@ -90,6 +93,7 @@ impl Guest {
             Request::Remove { .. }
             | Request::SetServices { .. }
             | Request::SetRam { .. }
+            | Request::Renew { .. }
             | Request::Shutdown { .. } => ok(&mut writer, ()).await,
             // What a sandbox without that program, file or ability would say.
             Request::ExecStdin { .. }
@@ -104,14 +108,36 @@ impl Guest {
         }
     }
 
-    async fn attach(&self, attach: &Attach, writer: &mut Writer) -> Option<()> {
-        let Some((info, output)) = self.exec(&attach.exec) else {
+    async fn wait(&self, exec: &str, timeout_ms: u64, writer: &mut Writer) -> Option<()> {
+        for _ in 0..timeout_ms {
+            if self.exec(exec).is_none_or(|(info, _)| info.state != ExecState::Running) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        match self.exec(exec) {
+            Some((info, _)) => ok(writer, info).await,
+            None => refuse(writer, ErrorCode::NotFound).await,
+        }
+    }
+
+    async fn attach(&self, attach: &Attach, reader: &mut Reader, writer: &mut Writer) -> Option<()> {
+        let Some((mut info, output)) = self.exec(&attach.exec) else {
             return refuse(writer, ErrorCode::NotFound).await;
         };
         ok(writer, &info).await?;
         let offset = usize::try_from(attach.offset).unwrap().min(output.len());
         let bytes = output.slice(offset..);
+        if info.argv[0] == "late" {
+            info.state = ended(1);
+            self.execs.lock().unwrap().insert(info.exec.clone(), (info.clone(), output.clone()));
+            // Its end is known before its output is read.
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
         writer.send(&Frame::Stdout { offset: attach.offset, bytes }).await.ok()?;
+        if info.state == ExecState::Running {
+            return reader.next().await.ok().map(drop);
+        }
         writer.send_control(&AttachNotice::Exit(info)).await.ok()
     }
 
@@ -158,27 +184,24 @@ impl Guest {
             output_dropped: 0,
         };
         let program = start.argv[0].as_str();
-        if !["echo", "cat", "sleep"].contains(&program) {
+        if !["echo", "cat", "sleep", "false", "late", "stay"].contains(&program) {
             return refuse(writer, ErrorCode::CannotExecute).await;
         }
         ok(writer, &info).await?;
         let output = match (program, start.stdin, start.attach) {
             ("echo", _, _) => Bytes::from(start.argv[1..].join(" ") + "\n"),
+            ("false", _, _) => Bytes::from_static(b"no\n"),
+            ("late" | "stay", _, _) => {
+                let output = (info, Bytes::from_static(b"so far\n"));
+                self.execs.lock().unwrap().insert(start.exec, output);
+                return Some(());
+            }
             ("cat", StdinMode::Pipe, Some(_)) => body(reader).await?,
             ("sleep", _, Some(_)) => return reader.next().await.ok().map(drop),
             (_, _, _) => Bytes::new(),
         };
         info.output_end = output.len() as u64;
-        info.state = ExecState::Ended(ExecOutcome {
-            exit_code: Some(0),
-            signal: None,
-            timed_out: false,
-            killed_from_outside: false,
-            cpu_us: 1,
-            ram_max_bytes: 1,
-            wall_us: 1,
-            ended_ms: 2,
-        });
+        info.state = ended(i32::from(program == "false"));
         self.execs.lock().unwrap().insert(start.exec, (info.clone(), output.clone()));
         if start.attach.is_some() {
             let mut offset = 0;
@@ -190,6 +213,23 @@ impl Guest {
         }
         Some(())
     }
+}
+
+fn idle() -> Activity {
+    Activity { execs_running: 0, execs_attached: 0, services_running: 0, streams: 0, last_io_ms: 1_000_000 }
+}
+
+fn ended(exit_code: i32) -> ExecState {
+    ExecState::Ended(ExecOutcome {
+        exit_code: Some(exit_code),
+        signal: None,
+        timed_out: false,
+        killed_from_outside: false,
+        cpu_us: 1,
+        ram_max_bytes: 1,
+        wall_us: 1,
+        ended_ms: 2,
+    })
 }
 
 async fn body(reader: &mut Reader) -> Option<Bytes> {

@@ -21,7 +21,9 @@ use tokio_util::task::TaskTracker;
 
 use super::world::World;
 use crate::config::TlsFiles;
+use crate::rest::error::ApiError;
 use crate::server::{Patience, Server, Tls};
+use crate::wiring::{DrainTime, Running};
 
 struct Served {
     world: World,
@@ -231,4 +233,56 @@ async fn shutdown_ends_streams_and_idle_connections_and_lets_requests_finish() {
     served.connections.wait().await;
     assert_eq!(idle.read(&mut [0; 10]).await.unwrap_or(0), 0);
     assert!(TcpStream::connect(served.address).await.is_err());
+}
+
+#[tokio::test]
+async fn shutdown_waits_longer_for_a_change_of_a_sandbox_than_for_a_request() {
+    let served = serve(false, 10).await;
+    let (app, stop, kill) = (served.world.app.clone(), served.stop.clone(), CancellationToken::new());
+    let running =
+        Running { stop, kill: kill.clone(), connections: served.connections.clone(), app: app.clone() };
+    let (end, ended) = tokio::sync::oneshot::channel();
+    let change = tokio::spawn(async move {
+        app.carry_out(async move { ended.await.map_err(|_| ApiError::invalid("nobody ends it")) }).await
+    });
+    while served.world.app.operations.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let time = DrainTime { requests: Duration::from_millis(1), operations: Duration::from_secs(60) };
+    let draining = tokio::spawn(running.drain(served.accepting, time));
+    while !served.world.app.operations.is_closed() {
+        tokio::task::yield_now().await;
+    }
+    // Well beyond what requests are given.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!draining.is_finished() && !kill.is_cancelled());
+    end.send(7).unwrap();
+    draining.await.unwrap();
+    assert_eq!(change.await.unwrap().unwrap(), 7);
+    assert!(!kill.is_cancelled(), "everybody was told how it came out");
+}
+
+#[tokio::test]
+async fn a_client_of_a_sandbox_that_is_put_to_sleep_is_told_so() {
+    let served = serve(false, 10).await;
+    served.world.sandbox("web").await;
+    let exec = exec(&served, "[\"stay\"]").await;
+    let mut socket = attach(&served, &exec).await;
+    assert!(matches!(socket.next().await, Some(Ok(Message::Binary(_)))));
+    let follow = format!("/v1/sandboxes/web/execs/{exec}/output?follow=true");
+    let (lines, asleep) = tokio::join!(served.world.send("GET", &follow), async {
+        // Once somebody reads, which the other half of this has begun to.
+        tokio::task::yield_now().await;
+        served.world.send("POST", "/v1/sandboxes/web/hibernate").await
+    });
+    assert_eq!(asleep.expect(200).json()["state"], "hibernated");
+    let Message::Text(last) = socket.next().await.unwrap().unwrap() else { panic!("it is said why") };
+    let last: burrow_api::AttachServerMessage = serde_json::from_str(&last).unwrap();
+    let burrow_api::AttachServerMessage::Error { error } = last else { panic!("{last:?}") };
+    assert_eq!(error.code, burrow_api::ErrorCode::SandboxAsleep);
+    assert!(error.hint.is_some());
+    let Some(Ok(Message::Close(Some(goodbye)))) = socket.next().await else { panic!("a goodbye") };
+    assert_eq!(goodbye.reason.as_str(), "sandbox_asleep");
+    let last = String::from_utf8_lossy(&lines.body).lines().last().unwrap_or_default().to_owned();
+    assert!(last.contains("sandbox_asleep"), "{last}");
 }

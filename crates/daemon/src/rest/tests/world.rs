@@ -29,6 +29,10 @@ use crate::rest::{App, router};
 
 pub(super) struct World {
     pub(super) app: Arc<App>,
+    pub(super) runtime: Arc<SimRuntime>,
+    pub(super) volumes: Arc<SimVolumes>,
+    /// Where the volumes keep what they have on disk.
+    pub(super) pool: tempfile::TempDir,
     pub(super) network: SimNetwork,
     pub(super) egress: SimEgress,
     pub(super) clock: Arc<ManualClock>,
@@ -84,7 +88,9 @@ impl World {
         );
         let config = Config::parse(Path::new("/nowhere/config.toml"), &text).unwrap();
         let catalog = Catalog::in_memory().unwrap();
-        let volumes = Arc::new(SimVolumes::default());
+        let pool = tempfile::tempdir().unwrap();
+        let volumes = Arc::new(SimVolumes::in_folder(pool.path()));
+        let runtime = Arc::new(SimRuntime::default());
         let network = SimNetwork::new();
         let egress = SimEgress::new();
         network.serve_by_default(guest::spawn().await);
@@ -95,10 +101,10 @@ impl World {
         let clock = Arc::new(ManualClock::at(1_000_000));
         let seams = Seams {
             catalog: catalog.clone(),
-            volumes,
+            volumes: volumes.clone(),
             network: Arc::new(network.clone()),
             egress: Arc::new(egress.clone()),
-            runtimes: vec![Arc::new(SimRuntime::default())],
+            runtimes: vec![runtime.clone()],
             images: Arc::new(SimBuilder),
             clock: clock.clone(),
         };
@@ -113,11 +119,14 @@ impl World {
             limits_max: config.bounds.limits,
             stock: config.stock(),
             egress: crate::egress::settings(&config.egress, &[]),
+            idle: config.idle(),
         };
         let engine = Engine::start(seams, policy).await.unwrap();
         let app = App::new(engine, config, CancellationToken::new());
         let router = router(app.clone());
-        let mut world = Self { app, network, egress, clock, router, key: String::new(), _state: state };
+        let key = String::new();
+        let mut world =
+            Self { app, runtime, volumes, pool, network, egress, clock, router, key, _state: state };
         world.key = world.new_key(Scope::Admin, None).await;
         world
     }
@@ -167,6 +176,22 @@ impl World {
     ) -> Answer {
         let request = self.request(key, method, path).header("content-type", "application/json");
         self.raw(request.body(body.into()).unwrap()).await
+    }
+
+    /// Kinds of what happened to a sandbox, oldest first.
+    pub(super) async fn events_of(&self, id: &str) -> Vec<String> {
+        let answer = self.send("GET", &format!("/v1/events?sandbox={id}")).await.expect(200);
+        let kind = |line: &str| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            event["kind"].as_str().unwrap().to_owned()
+        };
+        String::from_utf8_lossy(&answer.body).lines().map(kind).collect()
+    }
+
+    /// What a sandbox is now.
+    pub(super) async fn state_of(&self, id: &str) -> String {
+        let answer = self.send("GET", &format!("/v1/sandboxes/{id}")).await.expect(200);
+        answer.json()["state"].as_str().unwrap().to_owned()
     }
 
     /// A running sandbox's id.

@@ -1,0 +1,45 @@
+//! The keys about what sandboxes do by themselves, together.
+
+use burrow_model::{PolicyError, SleepPolicy};
+
+use super::file::{ConfigError, Settings};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SleepConfig {
+    /// Of a sandbox whose creator does not say.
+    pub policy: SleepPolicy,
+    /// Thousandths of a core: more is work.
+    pub cpu_threshold_millis: u32,
+}
+
+impl SleepConfig {
+    pub(super) fn of(settings: &Settings) -> Result<Self, ConfigError> {
+        let policy = SleepPolicy {
+            pause_after_ms: settings.span_if_any("sleep.pause_after"),
+            hibernate_after_ms: settings.span_if_any("sleep.hibernate_after"),
+            stop_after_ms: settings.span_if_any("sleep.stop_after"),
+        };
+        if let Err(error) = policy.check() {
+            let (key, problem) = match &error {
+                PolicyError::Order { earlier, later } => {
+                    (key(later), format!("must be longer than `{}`", key(earlier)))
+                }
+                // The table holds each of them within the model's bounds.
+                PolicyError::Time { field, .. } => (key(field), error.to_string()),
+                PolicyError::Keep { .. } => ("sleep.pause_after", error.to_string()),
+            };
+            return Err(settings.refuse(key, problem));
+        }
+        let millis = u32::try_from(settings.number("sleep.cpu_threshold_millis"));
+        Ok(Self { policy, cpu_threshold_millis: millis.expect("bounded by the table") })
+    }
+}
+
+/// The key of a field of the model's.
+fn key(field: &str) -> &'static str {
+    match field {
+        "hibernate_after" => "sleep.hibernate_after",
+        "stop_after" => "sleep.stop_after",
+        _ => "sleep.pause_after",
+    }
+}

@@ -1,0 +1,155 @@
+//! Whether a sandbox runs: start, stop, pause, resume, hibernate, wake.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::State;
+use burrow_api::{Sandbox, defaults};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::Executor;
+use super::error::ApiError;
+use super::input::{NoParams, Params};
+use super::refusals::{Changing, Common};
+use super::sandboxes::{SandboxPath, changed};
+use super::{App, Segments};
+use crate::metrics::Move;
+
+/// The longest anybody waits for processes to end by themselves.
+const GRACE_MS_MAX: u64 = 10 * 60 * 1000;
+
+/// How to start.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StartParams {
+    /// Boot from the files, and give up the processes of a hibernated one; false when absent.
+    #[serde(default)]
+    #[param(required = false)]
+    files_only: bool,
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/start", tag = "sandboxes", params(SandboxPath, StartParams),
+    responses((status = 200, description = "Running", body = Sandbox), Common, Changing),
+)]
+pub(crate) async fn start(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Segments(path): Segments<SandboxPath>,
+    Params(params): Params<StartParams>,
+) -> Result<Json<Sandbox>, ApiError> {
+    changed(&app, &caller, &path, move |engine, tenant, id| async move {
+        match params.files_only {
+            true => engine.start_fresh(&tenant, &id).await,
+            false => engine.start_sandbox(&tenant, &id).await,
+        }
+    })
+    .await
+}
+
+/// How to stop.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StopParams {
+    /// How long processes may take to end by themselves; 5000 when absent.
+    #[param(maximum = 600_000)]
+    grace_ms: Option<u64>,
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/stop", tag = "sandboxes", params(SandboxPath, StopParams),
+    responses((status = 200, description = "Stopped; an ephemeral one is gone", body = Sandbox), Common, Changing),
+)]
+pub(crate) async fn stop(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Segments(path): Segments<SandboxPath>,
+    Params(params): Params<StopParams>,
+) -> Result<Json<Sandbox>, ApiError> {
+    let grace_ms = params.grace_ms.unwrap_or(defaults::STOP_GRACE_MS);
+    if grace_ms > GRACE_MS_MAX {
+        return Err(ApiError::invalid(format!("`grace_ms` must be at most {GRACE_MS_MAX}")));
+    }
+    let grace = Duration::from_millis(grace_ms);
+    changed(&app, &caller, &path, |engine, tenant, id| async move {
+        engine.stop_sandbox(&tenant, &id, grace).await
+    })
+    .await
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/pause", tag = "sandboxes", params(SandboxPath),
+    responses((status = 200, description = "Paused: RAM kept, no CPU used", body = Sandbox), Common, Changing),
+)]
+pub(crate) async fn pause(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+) -> Result<Json<Sandbox>, ApiError> {
+    changed(&app, &caller, &path, |engine, tenant, id| async move { engine.pause(&tenant, &id).await }).await
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/resume", tag = "sandboxes", params(SandboxPath),
+    responses((status = 200, description = "Running", body = Sandbox), Common, Changing),
+)]
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+) -> Result<Json<Sandbox>, ApiError> {
+    changed(&app, &caller, &path, |engine, tenant, id| async move { engine.resume(&tenant, &id).await }).await
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/hibernate", tag = "sandboxes", params(SandboxPath),
+    responses(
+        (status = 200, description = "Hibernated: processes on disk, RAM given back", body = Sandbox),
+        Common, Changing,
+    ),
+)]
+pub(crate) async fn hibernate(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+) -> Result<Json<Sandbox>, ApiError> {
+    let began = Instant::now();
+    let answer =
+        changed(
+            &app,
+            &caller,
+            &path,
+            |engine, tenant, id| async move { engine.hibernate(&tenant, &id).await },
+        )
+        .await?;
+    app.metrics.moved(Move::Hibernate, began.elapsed());
+    Ok(answer)
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/wake", tag = "sandboxes", params(SandboxPath),
+    responses(
+        (status = 200, description = "Running, with the processes it had if it kept any", body = Sandbox),
+        Common, Changing,
+    ),
+)]
+pub(crate) async fn wake(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+) -> Result<Json<Sandbox>, ApiError> {
+    let began = Instant::now();
+    let answer =
+        changed(&app, &caller, &path, |engine, tenant, id| async move { engine.wake(&tenant, &id).await })
+            .await?;
+    app.metrics.moved(Move::Wake, began.elapsed());
+    Ok(answer)
+}

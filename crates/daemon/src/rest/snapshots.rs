@@ -1,0 +1,289 @@
+//! Snapshots: take, list, inspect, remove; go back to one, make sandboxes from one; forks.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use burrow_api::{
+    CreateSnapshot, ForkSandbox, Forked, Page, RestoreSandbox, Restored, Sandbox, SandboxFromSnapshot,
+    Snapshot, SnapshotKind,
+};
+use burrow_catalog::{Idempotency, SnapshotFilter};
+use http::{HeaderMap, StatusCode, Uri};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::{Executor, Reader};
+use super::error::ApiError;
+use super::idempotency::{Answer, once};
+use super::input::{JsonBody, NoParams, idempotency_key, pairs, unknown_parameter};
+use super::refusals::{Changing, Common, Idempotent, Named, WithBody};
+use super::sandboxes::{LABELS_MAX, SandboxPath};
+use super::{App, PageParams, Segments, page};
+use crate::convert;
+use crate::metrics::Move;
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/snapshots", tag = "snapshots", request_body = CreateSnapshot,
+    params(SandboxPath, ("Idempotency-Key" = Option<String>, Header,
+        description = "The same key and body take one snapshot")),
+    responses(
+        (status = 201, description = "Taken, and safe on disk", body = Snapshot),
+        Common, Changing, WithBody, Idempotent,
+    ),
+)]
+pub(crate) async fn create(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+    headers: HeaderMap,
+    body: JsonBody<CreateSnapshot>,
+) -> Result<Answer, ApiError> {
+    let options = convert::snapshot_options(body.value, app.engine.now_ms())?;
+    let key = idempotency_key(&headers)?;
+    let sandbox = caller.sandbox(&app, &path.sandbox).await?;
+    let tenant = caller.tenant().clone();
+    let scope = format!("snapshots of {sandbox}");
+    let (work_app, work_tenant) = (app.clone(), tenant.clone());
+    let work = async move {
+        let (began, engine) = (Instant::now(), work_app.engine.clone());
+        let taken = work_app
+            .carry_out(async move { Ok(engine.snapshot(&work_tenant, &sandbox, options).await?) })
+            .await?;
+        work_app.metrics.moved(Move::Snapshot, began.elapsed());
+        Answer::json(StatusCode::CREATED, &convert::snapshot(taken))
+    };
+    once(&app, &tenant, key, &scope, &body.bytes, work).await
+}
+
+/// Which snapshots.
+#[derive(Debug, Default, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListParams {
+    /// Only this sandbox's: its id, or while it exists a unique beginning of it or its name.
+    #[expect(dead_code, reason = "read by `list_params`; here for the document")]
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    sandbox: Option<String>,
+    /// Only those with this label, written `key=value`; may be given several times.
+    #[expect(dead_code, reason = "read by `list_params`; here for the document")]
+    label: Option<Vec<String>>,
+    /// Only those of this kind; may be given several times.
+    #[expect(dead_code, reason = "read by `list_params`; here for the document")]
+    #[param(inline)]
+    kind: Option<Vec<SnapshotKind>>,
+}
+
+#[utoipa::path(
+    get, path = "/v1/snapshots", tag = "snapshots", params(ListParams, PageParams),
+    responses(
+        (status = 200, description = "Newest first, without the paths that changed", body = Page<Snapshot>),
+        Common, Named,
+    ),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    uri: Uri,
+) -> Result<Json<Page<Snapshot>>, ApiError> {
+    let (mut filter, sandbox, params) = list_params(&uri)?;
+    let request = params.request()?;
+    filter.sandbox = match (&sandbox, caller.bound_to()) {
+        (Some(text), _) => Some(caller.sandbox(&app, text).await?),
+        (None, bound) => bound.cloned(),
+    };
+    let found = app.engine.snapshots(caller.tenant(), filter, request).await?;
+    Ok(Json(page(found, convert::snapshot_listed)))
+}
+
+fn list_params(uri: &Uri) -> Result<(SnapshotFilter, Option<String>, PageParams), ApiError> {
+    let (mut filter, mut sandbox, mut page) = (SnapshotFilter::default(), None, PageParams::default());
+    for (key, value) in pairs(uri)? {
+        match key.as_str() {
+            "sandbox" if sandbox.is_none() => sandbox = Some(value),
+            "sandbox" => return Err(ApiError::invalid("`sandbox` was given more than once")),
+            "label" if filter.labels.len() < LABELS_MAX => {
+                let label = value
+                    .parse()
+                    .map_err(|error| ApiError::invalid(format!("`label` does not fit: {error}")))?;
+                filter.labels.push(label);
+            }
+            "label" => {
+                return Err(ApiError::invalid(format!("`label` was given more than {LABELS_MAX} times")));
+            }
+            "kind" => {
+                let kind = serde_json::from_value::<SnapshotKind>(serde_json::Value::String(value))
+                    .map_err(|error| ApiError::invalid(format!("`kind` does not fit: {error}")))?;
+                let kind = convert::snapshot_kind_of(kind);
+                if !filter.kinds.contains(&kind) {
+                    filter.kinds.push(kind);
+                }
+            }
+            "cursor" => page.cursor = Some(value),
+            "limit" => {
+                let limit = value.parse().map_err(|_| ApiError::invalid("`limit` must be a number"))?;
+                page.limit = Some(limit);
+            }
+            _ => return Err(unknown_parameter(&key)),
+        }
+    }
+    Ok((filter, sandbox, page))
+}
+
+/// Names a snapshot.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct SnapshotPath {
+    /// Its id, a unique beginning of its id, or its name.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    snapshot: String,
+}
+
+#[utoipa::path(
+    get, path = "/v1/snapshots/{snapshot}", tag = "snapshots", params(SnapshotPath),
+    responses((status = 200, description = "The snapshot, with the paths that changed", body = Snapshot), Common, Named),
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    _: NoParams,
+    Segments(path): Segments<SnapshotPath>,
+) -> Result<Json<Snapshot>, ApiError> {
+    Ok(Json(convert::snapshot(caller.snapshot(&app, &path.snapshot).await?)))
+}
+
+#[utoipa::path(
+    delete, path = "/v1/snapshots/{snapshot}", tag = "snapshots", params(SnapshotPath),
+    responses(
+        (status = 204, description = "Gone, and its space given back"),
+        (status = 409, description = "Something else stands on it", body = burrow_api::ErrorBody),
+        Common, Named,
+    ),
+)]
+pub(crate) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SnapshotPath>,
+) -> Result<StatusCode, ApiError> {
+    let snapshot = caller.snapshot(&app, &path.snapshot).await?.id;
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    app.carry_out(async move { Ok(engine.delete_snapshot(&tenant, &snapshot).await?) }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/restore", tag = "snapshots", params(SandboxPath),
+    request_body = RestoreSandbox,
+    responses(
+        (status = 200, description = "As the snapshot has it; what it replaced is the snapshot `undo`", body = Restored),
+        Common, Changing, WithBody,
+    ),
+)]
+pub(crate) async fn restore(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+    body: JsonBody<RestoreSandbox>,
+) -> Result<Json<Restored>, ApiError> {
+    let began = Instant::now();
+    let sandbox = caller.sandbox(&app, &path.sandbox).await?;
+    let snapshot = caller.snapshot(&app, &body.value.snapshot).await?.id;
+    let (engine, tenant, files_only) = (app.engine.clone(), caller.tenant().clone(), body.value.files_only);
+    let restored = app
+        .carry_out(async move { Ok(engine.restore(&tenant, &sandbox, &snapshot, files_only).await?) })
+        .await?;
+    app.metrics.moved(Move::Restore, began.elapsed());
+    Ok(Json(Restored { sandbox: convert::sandbox(restored.row), undo: convert::snapshot(restored.undo) }))
+}
+
+#[utoipa::path(
+    post, path = "/v1/snapshots/{snapshot}/sandboxes", tag = "snapshots", request_body = SandboxFromSnapshot,
+    params(SnapshotPath, ("Idempotency-Key" = Option<String>, Header,
+        description = "The same key and body create one sandbox")),
+    responses(
+        (status = 201, description = "Created, and running from where the snapshot is", body = Sandbox),
+        (status = 200, description = "It existed already", body = Sandbox),
+        Common, Changing, WithBody, Idempotent,
+    ),
+)]
+pub(crate) async fn become_sandbox(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SnapshotPath>,
+    headers: HeaderMap,
+    body: JsonBody<SandboxFromSnapshot>,
+) -> Result<Response, ApiError> {
+    caller.unbound()?;
+    let began = Instant::now();
+    let mut options = convert::from_snapshot(body.value, app.engine.now_ms())?;
+    let snapshot = caller.snapshot(&app, &path.snapshot).await?.id;
+    // The path counts too: the same body under another snapshot is another request.
+    let asked = [snapshot.as_str().as_bytes(), &body.bytes].concat();
+    options.idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &asked));
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    let created = app
+        .carry_out(async move { Ok(engine.create_from_snapshot(&tenant, &snapshot, options).await?) })
+        .await?;
+    if created.fresh {
+        app.metrics.created(began.elapsed());
+    }
+    let status = if created.fresh { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(convert::sandbox(created.row))).into_response())
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/fork", tag = "snapshots", request_body = ForkSandbox,
+    params(SandboxPath, ("Idempotency-Key" = Option<String>, Header,
+        description = "The same key and body fork once")),
+    responses(
+        (status = 201, description = "The children, and why others did not come to life", body = Forked),
+        Common, Changing, WithBody, Idempotent,
+    ),
+)]
+pub(crate) async fn fork(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+    headers: HeaderMap,
+    body: JsonBody<ForkSandbox>,
+) -> Result<Answer, ApiError> {
+    caller.unbound()?;
+    let options = convert::fork_options(body.value, app.engine.now_ms())?;
+    let key = idempotency_key(&headers)?;
+    let sandbox = caller.sandbox(&app, &path.sandbox).await?;
+    let tenant = caller.tenant().clone();
+    let scope = format!("forks of {sandbox}");
+    let (work_app, work_tenant) = (app.clone(), tenant.clone());
+    let work = async move {
+        let (began, engine) = (Instant::now(), work_app.engine.clone());
+        let forked = work_app
+            .carry_out(async move { Ok(engine.fork(&work_tenant, &sandbox, options).await?) })
+            .await?;
+        work_app.metrics.moved(Move::Fork, began.elapsed());
+        Answer::json(StatusCode::CREATED, &shown(forked)?)
+    };
+    once(&app, &tenant, key, &scope, &body.bytes, work).await
+}
+
+/// A fork none of whose children came to life is no fork: the first of their errors is the answer.
+fn shown(forked: burrow_engine::Forked) -> Result<Forked, ApiError> {
+    let burrow_engine::Forked { children, base, pause_us } = forked;
+    let (mut alive, mut failed) = (Vec::new(), Vec::new());
+    for child in children {
+        match child {
+            Ok(row) => alive.push(convert::sandbox(row)),
+            Err(error) => failed.push(ApiError::from(error)),
+        }
+    }
+    if alive.is_empty() && !failed.is_empty() {
+        return Err(failed.swap_remove(0));
+    }
+    let failed = failed.into_iter().map(ApiError::into_detail).collect();
+    Ok(Forked { children: alive, failed, snapshot: base.into(), pause_us })
+}
