@@ -5,8 +5,8 @@
 #   scripts/api-fuzz.sh BURROW GUEST [EXAMPLES]
 #
 # Needs root, python3 with venv, and the pool of scripts/test-pool.sh (which it brings up if need be). Two passes: one
-# with random ids, and one where every id is that of a sandbox and of an exec that are there, so that requests get past
-# "not found". The daemon has a state, a cgroup and a port of its own, and is removed at the end with all it made.
+# with random ids, and one where every id is that of a sandbox, an exec and a snapshot that are there, so that requests
+# get past "not found". The daemon has a state, a cgroup and a port of its own, and is removed at the end with all it made.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -46,7 +46,7 @@ cleanup() {
         [ -d "$path/$name" ] && find "$path/$name" -depth -type d -exec rmdir {} + 2>/dev/null
     done
     awk -v at="$work/" 'index($2, at) == 1 {print $2}' /proc/mounts | tac | xargs -r -n1 umount -l 2>/dev/null || true
-    for path in "$place"/{sandboxes,staged,images}/*; do
+    for path in "$place"/{sandboxes,staged,images,snapshots}/*; do
         [ -e "$path" ] || continue
         btrfs -q property set -f "$path" ro false 2>/dev/null || true
         btrfs -q subvolume delete "$path" >/dev/null || true
@@ -156,10 +156,12 @@ for path in $("$burrow" ls -q); do
 done
 sandbox=$("$burrow" create --name fuzzed --ram 256M)
 exec_id=$("$burrow" exec -d fuzzed -- sleep 100000)
+snapshot=$("$burrow" snapshot create fuzzed 2>/dev/null)
 export BURROW_FUZZ_DEEP=1
 # By id, since a request may rename it; not its delete and stop, which would end the pass early.
-pass present "$(printf '"path.sandbox" = "%s"\n"path.exec" = "%s"\n' "$sandbox" "$exec_id")
+pass present "$(printf '"path.sandbox" = "%s"\n"path.exec" = "%s"\n"path.snapshot" = "%s"\n' "$sandbox" "$exec_id" "$snapshot")
 " --exclude-name 'DELETE /v1/sandboxes/{sandbox}' --exclude-path '/v1/sandboxes/{sandbox}/stop' \
+    --exclude-name 'DELETE /v1/snapshots/{snapshot}' \
     --exclude-path '/v1/sandboxes' --exclude-path '/v1/keys' --exclude-path '/v1/keys/{key}' "${images_away[@]}"
 pass images '' --include-path-regex '^/v1/images'
 

@@ -1,9 +1,24 @@
 //! Backups: everything out, everything back.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::Stdio;
 
 use crate::harness::Daemon;
+
+/// Another host, with what a backup holds.
+fn bring_back(archive: &Path) -> Daemon {
+    let mut other = Daemon::prepare_empty("");
+    let restored = std::process::Command::new(crate::harness::burrow())
+        .args(["backup", "restore", archive.to_str().unwrap(), "--config"])
+        .arg(other.config())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
+    other.launch();
+    other
+}
 
 #[test]
 fn a_backup_brings_sandboxes_back_on_another_host() {
@@ -24,19 +39,43 @@ fn a_backup_brings_sandboxes_back_on_another_host() {
     assert_eq!(mode & 0o077, 0, "it is for its owner's eyes only");
     drop(daemon);
 
-    let mut other = Daemon::prepare_empty("");
-    let restored = std::process::Command::new(crate::harness::burrow())
-        .args(["backup", "restore", archive.path().to_str().unwrap(), "--config"])
-        .arg(other.config())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));
-    other.launch();
+    let other = bring_back(archive.path());
     other.ok(&["start", "alpha"]);
     assert_eq!(other.ok(&["exec", "alpha", "--", "cat", "/root/file"]), "precious");
     assert_eq!(other.ok(&["exec", "alpha", "--", "stat", "-c", "%U", "/home/user/mine"]), "user");
     assert_eq!(other.ok(&["exec", "alpha", "--", "sh", "-c", "echo $STAGE"]), "test");
     other.ok(&["create", "--name", "beta"]);
     assert_eq!(other.ok(&["exec", "beta", "--", "echo", "new"]), "new", "the image came along");
+}
+
+#[test]
+fn a_backup_carries_snapshots_as_files_and_brings_back_no_processes() {
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    for text in ["first", "second"] {
+        daemon.ok(&["exec", "alpha", "--", "sh", "-c", &format!("echo {text} > /root/file; sync")]);
+        daemon.ok(&["snapshot", "create", "alpha", "--name", text]);
+    }
+    daemon.ok(&["exec", "alpha", "--", "sh", "-c", "echo third > /root/file; sync"]);
+    daemon.ok(&["hibernate", "alpha"]);
+    let archive = tempfile::NamedTempFile::new().unwrap();
+    daemon.ok(&["backup", "-o", archive.path().to_str().unwrap()]);
+    drop(daemon);
+
+    let other = bring_back(archive.path());
+    let alpha: serde_json::Value = serde_json::from_str(&other.ok(&["inspect", "alpha", "--json"])).unwrap();
+    let alpha = if alpha.is_array() { alpha[0].clone() } else { alpha };
+    assert_eq!(alpha["state"], "stopped", "its processes are not in a backup");
+    other.ok(&["start", "alpha"]);
+    assert_eq!(other.ok(&["exec", "alpha", "--", "cat", "/root/file"]), "third");
+    let listed: serde_json::Value = serde_json::from_str(&other.ok(&["snapshot", "ls", "--json"])).unwrap();
+    let listed = listed.as_array().unwrap();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert!(listed.iter().all(|snapshot| snapshot["processes"] == false), "{listed:?}");
+    // The second came as its difference to the first.
+    for text in ["second", "first"] {
+        other.ok(&["snapshot", "restore", text, "--name", &format!("from-{text}")]);
+        assert_eq!(other.ok(&["exec", &format!("from-{text}"), "--", "cat", "/root/file"]), text);
+    }
+    assert_eq!(std::fs::read_dir(other.pool().join("dumps")).unwrap().count(), 0);
 }

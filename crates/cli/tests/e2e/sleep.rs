@@ -1,0 +1,241 @@
+//! Sleep and wake: what runs in a sandbox is there afterwards, and whoever touches it wakes it.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::harness::{Daemon, eventually};
+use crate::survivor;
+
+/// Of a sandbox, by name.
+fn state(daemon: &Daemon, sandbox: &str) -> String {
+    let found = daemon.json(&["inspect", sandbox, "--json"]);
+    let row = if found.is_array() { found[0].clone() } else { found };
+    row["state"].as_str().unwrap().to_owned()
+}
+
+/// A way to use a sandbox, and what it is called.
+type Touch<'a> = (&'static str, Box<dyn Fn() + 'a>);
+
+/// How often a sandbox is put to sleep in one test; `make test-all` has the time for more.
+fn cycles() -> usize {
+    if std::env::var_os("BURROW_TEST_ALL").is_some() { 100 } else { 4 }
+}
+
+#[test]
+fn cycles_of_sleep_and_wake_lose_nothing() {
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    let mut before = survivor::start(&daemon, "alpha");
+    survivor::still_locked(&daemon, "alpha", "before it slept");
+    for cycle in 1..=cycles() {
+        daemon.ok(&["hibernate", "alpha"]);
+        assert_eq!(state(&daemon, "alpha"), "hibernated");
+        let left = daemon.inventory();
+        assert!(left.processes.is_empty() && left.cgroups.is_empty() && left.networks.is_empty(), "{left:?}");
+        let after = survivor::ask_within(&daemon, "alpha");
+        survivor::goes_on(&before, &after, &format!("after cycle {cycle}"));
+        before = after;
+    }
+    survivor::still_locked(&daemon, "alpha", "after it woke");
+    assert_eq!(
+        std::fs::read_dir(daemon.pool().join("dumps")).unwrap().count(),
+        0,
+        "dumps of the awake are gone"
+    );
+    daemon.ok(&["rm", "-f", "alpha"]);
+}
+
+#[test]
+fn anything_that_touches_a_sleeping_sandbox_wakes_it_and_looking_does_not() {
+    let daemon = Daemon::start();
+    let id = daemon.ok(&["create", "--name", "alpha"]);
+    let before = survivor::start(&daemon, "alpha");
+    let exec = daemon.ok(&["exec", "-d", "alpha", "--", "sh", "-c", "echo first; read line; echo $line"]);
+    daemon.ok(&["exec", "alpha", "--", "sh", "-c", "echo text > /root/file"]);
+    let port = format!("http://{}-{id}.localhost/", survivor::PORT);
+    let touches: [Touch<'_>; 6] = [
+        ("exec", Box::new(|| drop(daemon.ok(&["exec", "alpha", "--", "true"])))),
+        ("files", Box::new(|| assert_eq!(daemon.ok(&["files", "cat", "alpha", "/root/file"]), "text"))),
+        ("wake", Box::new(|| drop(daemon.ok(&["wake", "alpha"])))),
+        ("start", Box::new(|| drop(daemon.ok(&["start", "alpha"])))),
+        ("attach", Box::new(|| assert!(daemon.ok(&["logs", &exec]).contains("first")))),
+        (
+            "a request to its port",
+            Box::new(|| {
+                let host = port.trim_start_matches("http://").trim_end_matches('/').to_owned();
+                let answer = daemon.http("GET", "/").header("host", &host).send();
+                assert_eq!(answer.status, 200, "{}", answer.text());
+            }),
+        ),
+    ];
+    for (what, touch) in touches {
+        daemon.ok(&["hibernate", "alpha"]);
+        for look in [vec!["ls"], vec!["inspect", "alpha"], vec!["port", "ls", "alpha"], vec!["ps", "alpha"]] {
+            daemon.ok(&look);
+            assert_eq!(state(&daemon, "alpha"), "hibernated", "{look:?} only looks");
+        }
+        touch();
+        let awake = if what == "attach" { ["running", "hibernated"] } else { ["running", "running"] };
+        assert!(awake.contains(&state(&daemon, "alpha").as_str()), "{what}");
+    }
+    survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "after it was touched in every way");
+}
+
+#[test]
+fn many_callers_at_once_wake_it_once() {
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    let before = survivor::start(&daemon, "alpha");
+    daemon.ok(&["hibernate", "alpha"]);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(daemon.ok(&["exec", "alpha", "--", "echo", "here"]), "here"));
+        }
+    });
+    let events = daemon.ok(&["events", "--json"]);
+    let woken = events.lines().filter(|line| line.contains("\"sandbox.woken\"")).count();
+    assert_eq!(woken, 1, "{events}");
+    survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "after it was woken by many");
+}
+
+#[test]
+fn a_hibernated_sandbox_survives_the_daemon_and_the_host() {
+    let mut daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    let before = survivor::start(&daemon, "alpha");
+    daemon.ok(&["hibernate", "alpha"]);
+    daemon.kill();
+    daemon.launch();
+    assert_eq!(state(&daemon, "alpha"), "hibernated");
+    daemon.reboot();
+    daemon.launch();
+    assert_eq!(state(&daemon, "alpha"), "hibernated");
+    let after = survivor::ask(&daemon, "alpha");
+    survivor::goes_on(&before, &after, "after a reboot");
+    survivor::still_locked(&daemon, "alpha", "after a reboot");
+}
+
+#[test]
+fn an_exec_and_its_output_outlive_a_sleep() {
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    let count = "i=0; while [ $i -lt 300 ]; do echo line $i; i=$((i+1)); sleep 0.02; done; exit 3";
+    let exec = daemon.ok(&["exec", "-d", "alpha", "--", "sh", "-c", count]);
+    for _ in 0..2 {
+        daemon.ok(&["hibernate", "alpha"]);
+        daemon.ok(&["wake", "alpha"]);
+    }
+    let output = daemon.cli(&["attach", &exec]);
+    let lines: Vec<String> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    let expected: Vec<String> = (0..300).map(|number| format!("line {number}")).collect();
+    assert_eq!(lines, expected);
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn a_client_whose_sandbox_is_put_to_sleep_is_told_and_does_not_wake_it() {
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    let mut client = daemon.command(&["exec", "alpha", "--", "sh", "-c", "echo begun; sleep 1000"]);
+    let mut client = client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = std::io::BufReader::new(client.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert_eq!(line.trim(), "begun");
+    daemon.ok(&["hibernate", "alpha"]);
+    let output = client.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("sleep") && said.contains("burrow attach"), "{said}");
+    assert_eq!(state(&daemon, "alpha"), "hibernated");
+}
+
+#[test]
+fn what_cannot_be_written_down_is_refused_beforehand_and_runs_on() {
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    // More deleted bytes than a dump takes along.
+    let hold = "exec 3>/root/big; head -c 100M /dev/zero >&3; rm /root/big; echo held; sleep 1000";
+    let exec = daemon.ok(&["exec", "-d", "alpha", "--", "sh", "-c", hold]);
+    eventually("it to hold the file", || daemon.ok(&["logs", &exec]).contains("held").then_some(()));
+    for attempt in [vec!["hibernate", "alpha"], vec!["snapshot", "create", "alpha"], vec!["fork", "alpha"]] {
+        let output = daemon.cli(&attempt);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && said.contains("sh") && said.contains("deleted"),
+            "{attempt:?}: {said}"
+        );
+    }
+    assert_eq!(state(&daemon, "alpha"), "running");
+    daemon.ok(&["exec", "alpha", "--", "pgrep", "sleep"]);
+    daemon.ok(&["snapshot", "create", "alpha", "--files-only"]);
+    // With it gone, nothing is in the way.
+    daemon.ok(&["kill", &exec]);
+    daemon.ok(&["hibernate", "alpha"]);
+    daemon.ok(&["exec", "alpha", "--", "true"]);
+}
+
+#[test]
+fn an_idle_sandbox_falls_asleep_and_a_computing_one_does_not() {
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "idle", "--sleep-after", "2s", "--hibernate-after", "4s"]);
+    daemon.ok(&["create", "--name", "busy", "--sleep-after", "2s", "--hibernate-after", "4s"]);
+    let exec =
+        daemon.ok(&["exec", "-d", "idle", "--", "sh", "-c", "n=$$; while :; do sleep 1; echo $n; done"]);
+    let first =
+        eventually("its first word", || daemon.ok(&["logs", &exec]).lines().next().map(str::to_owned));
+    // It keeps a processor busy without a word to anybody.
+    daemon.ok(&["exec", "-d", "busy", "--", "sh", "-c", "while :; do :; done"]);
+    eventually("the idle one to sleep deeply", || (state(&daemon, "idle") == "hibernated").then_some(()));
+    assert_eq!(state(&daemon, "busy"), "running");
+    let said = daemon.ok(&["logs", &exec]).lines().count();
+    daemon.ok(&["wake", "idle"]);
+    eventually("it to go on", || (daemon.ok(&["logs", &exec]).lines().count() > said).then_some(()));
+    assert!(daemon.ok(&["logs", &exec]).lines().all(|line| line == first), "it is the shell it was");
+    daemon.ok(&["update", "busy", "--sleep-after", "never", "--hibernate-after", "never"]);
+}
+
+#[test]
+fn damaged_processes_are_found_before_they_run_and_the_files_are_whole() {
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    daemon.ok(&["exec", "alpha", "--", "sh", "-c", "echo kept > /root/file"]);
+    daemon.ok(&["exec", "-d", "alpha", "--", "sleep", "1000"]);
+    daemon.ok(&["hibernate", "alpha"]);
+    let dumps = daemon.pool().join("dumps");
+    let dump = std::fs::read_dir(&dumps).unwrap().next().unwrap().unwrap().path();
+    let file = dump.join("pages-1.img");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let output = daemon.cli(&["exec", "alpha", "--", "true"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("pages-1.img") && said.contains("damaged"), "{said}");
+    assert_eq!(state(&daemon, "alpha"), "hibernated");
+    daemon.ok(&["start", "alpha", "--files-only"]);
+    assert_eq!(daemon.ok(&["exec", "alpha", "--", "cat", "/root/file"]), "kept");
+    assert!(!daemon.cli(&["exec", "alpha", "--", "pgrep", "sleep"]).status.success());
+    assert_eq!(std::fs::read_dir(&dumps).unwrap().count(), 0);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_figures() {
+    let mut daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    daemon.ok(&["exec", "-d", "alpha", "--", "sleep", "1000"]);
+    // The same host, with a reserve that nothing fits beside.
+    daemon.terminate();
+    let config = std::fs::read_to_string(daemon.config()).unwrap();
+    std::fs::write(daemon.config(), config.replace("[pool]\n", "[pool]\nreserve = \"1000T\"\n")).unwrap();
+    daemon.launch();
+    for attempt in [vec!["hibernate", "alpha"], vec!["snapshot", "create", "alpha"], vec!["fork", "alpha"]] {
+        let output = daemon.cli(&attempt);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("bytes"), "{attempt:?}: {said}");
+        assert_eq!(state(&daemon, "alpha"), "running", "{attempt:?}");
+    }
+    let answer = daemon.post("/v1/sandboxes/alpha/hibernate", &Value::Null);
+    assert_eq!(answer.status, 507, "{}", answer.text());
+}
