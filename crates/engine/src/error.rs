@@ -101,6 +101,8 @@ pub enum EngineError {
     SnapshotInUse { id: SnapshotId, by: SandboxId },
     #[error("snapshot `{id}` is being used: a sandbox is made from it or goes back to it")]
     SnapshotBusy { id: SnapshotId },
+    #[error("sandbox `{id}` is gone, but its snapshot `{snapshot}` could not be removed")]
+    SnapshotsLeft { id: SandboxId, snapshot: SnapshotId },
     #[error("snapshot `{snapshot}` was taken by the driver `{driver}`")]
     OtherDriver { snapshot: SnapshotId, driver: String },
     #[error("sandbox `{id}` cannot keep its processes on this host: {reason}")]
@@ -175,6 +177,9 @@ impl EngineError {
             Self::SnapshotNameTaken { .. } => Some("choose another name, or remove that snapshot first"),
             Self::SnapshotInUse { .. } => Some("`burrow update --rotate-every never` ends that"),
             Self::SnapshotBusy { .. } => Some("try again in a moment"),
+            Self::SnapshotsLeft { .. } => {
+                Some("`burrow snapshot ls --all` lists what is left; `snapshot rm` removes it")
+            }
             Self::OtherDriver { .. } => Some("make a new sandbox of it instead"),
             Self::NoHibernate { .. } => {
                 Some("`burrow stop` keeps its files; `burrow doctor` says what is missing")

@@ -30,6 +30,10 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Sandboxes looked at side by side.
 const PARALLEL: usize = 8;
 
+/// How often the use of CPU and network is asked for: so often that what a policy waits for is told to a quarter, no more
+/// often than sandboxes are looked at, and no less than this.
+const SAMPLE_MS_MAX: u64 = 10_000;
+
 /// A sandbox that could not be put to sleep is tried again after so long, unless it was at work meanwhile.
 const RETRY_MS: u64 = 300_000;
 
@@ -86,19 +90,20 @@ async fn look(shared: &Arc<Shared>, seen: HashMap<SandboxId, Seen>, busy: &Busy)
 async fn look_at(shared: &Shared, actor: &ActorHandle, plan: &Plan, before: Seen) -> Seen {
     let (activity, now) = (actor.activity(), shared.now_ms());
     let mut after = before;
-    if plan.state == State::Running {
+    if plan.state != State::Running {
+        after.sample = None;
+    } else if before.sample.is_none_or(|sample| now.saturating_sub(sample.at_ms) >= sample_every_ms(plan)) {
         after.sample = sample(shared, actor, plan, now).await;
         let worked = match (before.sample, after.sample) {
             (Some(old), Some(new)) => worked(old, new, shared.policy.idle.cpu_millis),
             _ => false,
         };
-        if worked || activity.in_use() {
+        if worked {
             activity.touch();
         }
-    } else {
-        after.sample = None;
     }
     if activity.in_use() {
+        activity.touch();
         return after;
     }
     let idle_since_ms = activity.last_ms();
@@ -111,6 +116,13 @@ async fn look_at(shared: &Shared, actor: &ActorHandle, plan: &Plan, before: Seen
         after.told = Some((depth, now));
     }
     after
+}
+
+fn sample_every_ms(plan: &Plan) -> u64 {
+    let sleep = [plan.sleep.pause_after_ms, plan.sleep.hibernate_after_ms, plan.sleep.stop_after_ms];
+    let snapshots = plan.snapshots.map(|policy| policy.every_ms);
+    let shortest = sleep.into_iter().chain([snapshots]).flatten().min();
+    shortest.map_or(SAMPLE_MS_MAX, |shortest| (shortest / 4).min(SAMPLE_MS_MAX))
 }
 
 async fn sample(shared: &Shared, actor: &ActorHandle, plan: &Plan, now: u64) -> Option<Sample> {
@@ -256,6 +268,13 @@ mod tests {
         assert_eq!(due(&plan(State::Hibernated), 8_999), None);
         assert_eq!(due(&plan(State::Hibernated), 9_000), Some(Depth::Stop));
         assert_eq!(due(&plan(State::Stopped), 90_000), None);
+    }
+
+    #[test]
+    fn a_short_policy_is_looked_at_more_often() {
+        assert_eq!(sample_every_ms(&plan(State::Running)), 250);
+        let sleep = SleepPolicy { pause_after_ms: Some(3_600_000), ..SleepPolicy::never() };
+        assert_eq!(sample_every_ms(&Plan { sleep, ..plan(State::Running) }), SAMPLE_MS_MAX);
     }
 
     #[test]

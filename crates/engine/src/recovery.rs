@@ -26,7 +26,7 @@ use crate::actor::{self, Live};
 use crate::journal::{Detail, Operation, Settlement};
 use crate::operations::unwind;
 use crate::shared::Shared;
-use crate::{EngineError, Guest, egress, images, stock};
+use crate::{EngineError, Guest, egress, images, snapshots, stock};
 
 /// Sandboxes looked at side by side.
 const PARALLEL: usize = 16;
@@ -47,7 +47,11 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
     stock::clear(shared).await?;
     let rows = shared.seams.catalog.all_sandboxes().await?;
     stream::iter(rows).for_each_concurrent(PARALLEL, |row| settle(shared, row)).await;
-    if let Err(error) = sweep(shared).await {
+    let swept = async {
+        snapshots::sweep_bases(shared).await?;
+        sweep(shared).await
+    };
+    if let Err(error) = swept.await {
         tracing::error!(
             error = &error as &dyn std::error::Error,
             "could not sweep the host; the next start tries again"
@@ -60,6 +64,8 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
 async fn finish(shared: &Shared, operation: &OperationRow) -> Result<(), EngineError> {
     let catalog = &shared.seams.catalog;
     let Some(row) = catalog.sandbox(&operation.tenant, &operation.sandbox).await? else {
+        // Its sandbox was deleted while a snapshot of it was still being made.
+        remove_made(shared, operation, &Detail::of(operation)).await?;
         return Ok(catalog.finish_operation(&operation.id).await?);
     };
     // A kind of a newer version: removing the machine is what every operation can begin with.
@@ -96,20 +102,29 @@ async fn take_back(
     {
         runtime.mend(&row.id, &machine, detail.paused).await?;
     }
-    if let Some(dump) = &detail.dump {
-        shared.seams.volumes.remove_dump(dump).await?;
-    }
+    remove_made(shared, operation, detail).await?;
     let catalog = &shared.seams.catalog;
-    if let Some(snapshot) = &detail.snapshot {
-        shared.seams.volumes.remove_snapshot(snapshot).await?;
-        catalog.delete_snapshot(snapshot, Some(operation.id.clone())).await?;
-    }
     if row.state == State::Hibernating {
         let state = if detail.paused { State::Paused } else { State::Running };
         let change = SandboxChange { state: Some(state), ..SandboxChange::at(shared.now_ms()) };
         catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
     } else if detail.snapshot.is_none() {
         catalog.finish_operation(&operation.id).await?;
+    }
+    Ok(())
+}
+
+/// What a hibernate or a snapshot made beside its sandbox.
+async fn remove_made(shared: &Shared, operation: &OperationRow, detail: &Detail) -> Result<(), EngineError> {
+    if !matches!(Operation::parse(&operation.kind), Some(Operation::Hibernate | Operation::Snapshot)) {
+        return Ok(());
+    }
+    if let Some(dump) = &detail.dump {
+        shared.seams.volumes.remove_dump(dump).await?;
+    }
+    if let Some(snapshot) = &detail.snapshot {
+        shared.seams.volumes.remove_snapshot(snapshot).await?;
+        shared.seams.catalog.delete_snapshot(snapshot, Some(operation.id.clone())).await?;
     }
     Ok(())
 }

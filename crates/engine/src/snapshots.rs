@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burrow_catalog::{Idempotency, Page, PageRequest, SandboxRow, SnapshotFilter};
 use burrow_model::{
-    Lifetime, Name, Origin, OriginKind, SandboxId, Snapshot, SnapshotId, SnapshotKind, State, TenantId,
+    Lifetime, Name, Origin, OriginKind, SandboxId, SandboxSpec, Snapshot, SnapshotId, SnapshotKind, State,
+    TenantId,
 };
 use futures_util::{StreamExt as _, stream};
 
@@ -151,9 +152,6 @@ impl Engine {
         let catalog = &self.shared.seams.catalog;
         let snapshot = catalog.snapshot(tenant, id).await?;
         let snapshot = snapshot.ok_or_else(|| EngineError::SnapshotNotFound { what: id.to_string() })?;
-        if let Some(user) = self.rotated_from(id).await? {
-            return Err(EngineError::SnapshotInUse { id: id.clone(), by: user });
-        }
         remove_snapshot(&self.shared, &snapshot).await?;
         let detail = serde_json::json!({ "snapshot": snapshot.id, "name": snapshot.name });
         self.shared.event(tenant, "snapshot.deleted", Some(&snapshot.sandbox), detail);
@@ -166,11 +164,6 @@ impl Engine {
         let pin = Pins::pin(&self.shared.pins, id).ok_or_else(unknown)?;
         let found = self.shared.seams.catalog.snapshot(tenant, id).await?;
         Ok((found.ok_or_else(unknown)?, pin))
-    }
-
-    /// The sandbox that is put back to this snapshot from time to time.
-    async fn rotated_from(&self, id: &SnapshotId) -> Result<Option<SandboxId>, EngineError> {
-        Ok(self.shared.seams.catalog.rotating_to(id).await?.into_iter().next())
     }
 
     /// Puts a sandbox back to what a snapshot holds. What it is now is kept as a snapshot.
@@ -243,12 +236,18 @@ impl Engine {
             return Err(EngineError::ForkCount { given: options.count, max: FORK_MAX });
         }
         self.admit_children(options.count).await?;
+        for name in &options.names {
+            // Before anything stands still for it.
+            if let Some(taken) = self.shared.seams.catalog.sandbox_by_name(tenant, name.as_str()).await? {
+                return Err(EngineError::NameTaken { name: name.to_string(), existing: taken.id });
+            }
+        }
         let files_only = options.files_only;
         let base = self.ask_state(tenant, id, |reply| StateCommand::ForkBase { files_only, reply }).await?;
+        let pin = Pins::pin(&self.shared.pins, &base.snapshot.id);
         let forked = self.bring_up_children(tenant, &base, &options).await;
-        if let Some(dump) = &base.passing_dump {
-            dump::let_go(&self.shared, dump).await;
-        }
+        drop(pin);
+        self.give_up_processes(&base).await?;
         if forked.children.iter().all(Result::is_err) {
             remove_snapshot(&self.shared, &base.snapshot).await?;
         }
@@ -258,11 +257,24 @@ impl Engine {
         Ok(forked)
     }
 
+    /// The children have their own by now: what they have in common is files.
+    async fn give_up_processes(&self, base: &ForkBase) -> Result<(), EngineError> {
+        if let Some(dump) = &base.snapshot.dump {
+            let files = Snapshot { dump: None, ..base.snapshot.clone() };
+            self.shared.seams.catalog.finish_snapshot(files, None).await?;
+            dump::let_go(&self.shared, dump).await;
+        }
+        if let Some(dump) = &base.passing_dump {
+            dump::let_go(&self.shared, dump).await;
+        }
+        Ok(())
+    }
+
     async fn bring_up_children(&self, tenant: &TenantId, base: &ForkBase, options: &ForkOptions) -> Forked {
         let made = (0..options.count).map(|index| {
             let mut row = self.child_row(tenant, &base.snapshot, OriginKind::Fork);
             // What the parent may do is what its children may do.
-            row.spec = base.row.spec.clone();
+            row.spec = SandboxSpec { rotate: None, ..base.row.spec.clone() };
             row.name = options.names.get(index).cloned();
             adjust(&mut row, options.labels.clone(), options.lifetime);
             let from = FromBase { snapshot: base.snapshot.id.clone(), kept: base.kept.clone() };
@@ -322,9 +334,8 @@ impl Engine {
 
     fn child_row(&self, tenant: &TenantId, snapshot: &Snapshot, kind: OriginKind) -> SandboxRow {
         let now = self.shared.now_ms();
-        let mut spec = snapshot.spec.clone();
         // A child of a sandbox that is renewed from time to time is not renewed itself unless somebody says so.
-        spec.rotate = None;
+        let spec = SandboxSpec { rotate: None, ..snapshot.spec.clone() };
         SandboxRow {
             id: SandboxId::generate(),
             tenant: tenant.clone(),
@@ -353,12 +364,20 @@ impl Engine {
     /// Removes a sandbox and its snapshots, except those that others were made from and still need.
     pub async fn delete_with_snapshots(&self, tenant: &TenantId, id: &SandboxId) -> Result<(), EngineError> {
         self.delete(tenant, id).await?;
+        let mut left = None;
         for snapshot in self.shared.seams.catalog.snapshots_of(id).await? {
-            if self.rotated_from(&snapshot.id).await?.is_none() {
-                remove_snapshot(&self.shared, &snapshot).await?;
+            match remove_snapshot(&self.shared, &snapshot).await {
+                Ok(()) | Err(EngineError::SnapshotInUse { .. }) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        snapshot = %snapshot.id, error = &error as &dyn std::error::Error,
+                        "could not remove a snapshot with its sandbox"
+                    );
+                    left = Some(snapshot.id);
+                }
             }
         }
-        Ok(())
+        left.map_or(Ok(()), |snapshot| Err(EngineError::SnapshotsLeft { id: id.clone(), snapshot }))
     }
 
     /// Sandboxes and snapshots with what they came from, parents first, oldest first.
@@ -385,6 +404,9 @@ pub(crate) async fn remove_snapshot(
 ) -> Result<(), EngineError> {
     let busy = || EngineError::SnapshotBusy { id: snapshot.id.clone() };
     let _removal = Pins::remove(&shared.pins, &snapshot.id).ok_or_else(busy)?;
+    if let Some(by) = shared.seams.catalog.rotating_to(&snapshot.id).await?.into_iter().next() {
+        return Err(EngineError::SnapshotInUse { id: snapshot.id.clone(), by });
+    }
     shared.seams.catalog.delete_snapshot(&snapshot.id, None).await?;
     shared.seams.volumes.remove_snapshot(&snapshot.id).await?;
     if let Some(dump) = &snapshot.dump {
@@ -413,6 +435,21 @@ pub(crate) async fn release_base(shared: &crate::shared::Shared, tenant: &Tenant
             "could not remove what the children of a fork had in common"
         );
     }
+}
+
+/// What children have in common goes when a crash left none of them.
+pub(crate) async fn sweep_bases(shared: &crate::shared::Shared) -> Result<(), EngineError> {
+    for row in shared.seams.catalog.all_snapshots().await? {
+        let base = row.snapshot;
+        if row.ready
+            && base.kind == SnapshotKind::Fork
+            && shared.seams.catalog.children_of_snapshot(&base.id).await?.is_empty()
+        {
+            tracing::warn!(snapshot = %base.id, "removing what no child of a fork is left to need");
+            remove_snapshot(shared, &base).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Orders what belongs together: a sandbox hangs on the snapshot it was made from, a snapshot on its sandbox.

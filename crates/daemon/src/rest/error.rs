@@ -130,7 +130,9 @@ impl From<EngineError> for ApiError {
             | EngineError::Replaced { .. }
             | EngineError::BuildInProgress { .. }
             | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
-            EngineError::SnapshotInUse { .. } | EngineError::SnapshotBusy { .. } => ErrorCode::SnapshotInUse,
+            EngineError::SnapshotInUse { .. }
+            | EngineError::SnapshotBusy { .. }
+            | EngineError::SnapshotsLeft { .. } => ErrorCode::SnapshotInUse,
             EngineError::Asleep { .. } => ErrorCode::SandboxAsleep,
             EngineError::NoHibernate { .. } | EngineError::OtherDriver { .. } => ErrorCode::Unsupported,
             EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,

@@ -265,25 +265,26 @@ impl Guarded {
                 let now = convert::exec(record);
                 match now.state {
                     burrow_api::ExecState::Ended => return Ok(now.outcome.as_ref().is_some_and(went_well)),
-                    burrow_api::ExecState::Lost => return Err(self.lost(exec)),
                     burrow_api::ExecState::Running if heard => {
                         unknown = 0;
                         continue;
                     }
-                    burrow_api::ExecState::Running => {}
+                    // Taken for lost while its sandbox goes back to a snapshot that it is in: it may run again.
+                    burrow_api::ExecState::Running | burrow_api::ExecState::Lost => {}
                 }
             }
             // It sleeps, it is gone, or its guest does not answer or does not know it any more: its row says which.
             match app.engine.get(&self.tenant, &self.sandbox).await?.state {
                 State::Running => unknown += 1,
-                State::Paused | State::Hibernating | State::Hibernated | State::Waking => unknown = 0,
+                State::Paused | State::Hibernating | State::Hibernated | State::Waking | State::Restoring => {
+                    unknown = 0
+                }
                 State::Creating
                 | State::Starting
                 | State::Stopping
                 | State::Stopped
                 | State::Deleting
-                | State::Failed
-                | State::Restoring => return Err(self.lost(exec)),
+                | State::Failed => return Err(self.lost(exec)),
             }
             if unknown > UNKNOWN_MAX {
                 return Err(self.lost(exec));

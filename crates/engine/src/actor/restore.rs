@@ -47,10 +47,29 @@ impl Actor {
             dump::let_go(&self.shared, &before).await;
         }
         self.event("sandbox.restored", serde_json::json!({ "snapshot": snapshot.id, "undo": undo.id }));
-        if self.row.state == State::Hibernated || was_up {
-            self.start().await?;
+        if (self.row.state == State::Hibernated || was_up)
+            && let Err(error) = self.start().await
+        {
+            self.return_to(&undo).await;
+            return Err(error);
         }
         Ok(Restored { row: SandboxRow::clone(&self.row), undo })
+    }
+
+    /// The snapshot's processes did not come up: better what it was than neither.
+    async fn return_to(&mut self, undo: &Snapshot) {
+        let detail = Detail { snapshot: Some(undo.id.clone()), dump: undo.dump.clone(), paused: false };
+        let returned = async {
+            let operation = self.begin_with(Operation::Restore, State::Restoring, &detail).await?;
+            self.replace(undo, &detail, &operation.id).await?;
+            self.start().await
+        };
+        if let Err(error) = returned.await {
+            tracing::error!(
+                undo = %undo.id, error = &error as &dyn std::error::Error,
+                "could not return to what the sandbox was before a restore"
+            );
+        }
     }
 
     /// Ends the machine, and puts the snapshot's disk in the place of the sandbox's.

@@ -71,18 +71,30 @@ impl Actor {
         self.admit(Request::Fork, "fork")?;
         let options = SnapshotOptions::automatic(SnapshotKind::Fork, files_only);
         let Taken { mut snapshot, operation, written } = self.take(&options, true).await?;
-        let (kept, passing_dump) = match (written, snapshot.dump.take()) {
-            (Some(Written { dump, about, images }), _) => (Some(Kept { images, about }), Some(dump)),
-            (None, Some(dump)) => (Some(dump::open(&self.shared, &dump).await?), None),
-            (None, None) => (None, None),
+        // The row names a dump that others have too, so that nobody removes it under the children. One made for them has no
+        // name beyond this fork: what a crash leaves of it, a start removes.
+        let (kept, passing_dump) = match (written, &snapshot.dump) {
+            (Some(Written { dump, about, images }), _) => {
+                snapshot.dump = None;
+                (Ok(Some(Kept { images, about })), Some(dump))
+            }
+            (None, Some(dump)) => (dump::open(&self.shared, dump).await.map(Some), None),
+            (None, None) => (Ok(None), None),
         };
         snapshot.ram_bytes = 0;
-        if let Err(error) =
-            self.shared.seams.catalog.finish_snapshot(snapshot.clone(), Some(operation.clone())).await
-        {
-            undo(&self.shared, &snapshot.id, passing_dump.as_ref(), operation).await;
-            return Err(error.into());
-        }
+        let finished = async {
+            let kept = kept?;
+            let catalog = &self.shared.seams.catalog;
+            catalog.finish_snapshot(snapshot.clone(), Some(operation.clone())).await?;
+            Ok::<_, EngineError>(kept)
+        };
+        let kept = match finished.await {
+            Ok(kept) => kept,
+            Err(error) => {
+                undo(&self.shared, &snapshot.id, passing_dump.as_ref(), operation.clone()).await;
+                return Err(error);
+            }
+        };
         faults::hit("fork.base")?;
         Ok(ForkBase { row: burrow_catalog::SandboxRow::clone(&self.row), snapshot, kept, passing_dump })
     }

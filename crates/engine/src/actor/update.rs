@@ -20,8 +20,14 @@ impl Actor {
         check_limits(&next.spec.limits, &self.shared.policy.limits_max)?;
         check_policies(&next.spec.sleep, next.spec.snapshots.as_ref(), next.spec.rotate.as_ref())?;
         let before = self.row.clone();
-        let change =
-            SandboxChange { name: update.name.map(Some), spec: Some(next.spec.clone()), ..self.change() };
+        // A renewal is due a whole period after it was asked for, however old the sandbox is.
+        let rotated_ms = update.rotate.is_some().then(|| Some(self.shared.now_ms()));
+        let change = SandboxChange {
+            name: update.name.map(Some),
+            spec: Some(next.spec.clone()),
+            rotated_ms,
+            ..self.change()
+        };
         let changed = async {
             self.enforce(&before, &next).await?;
             self.store(change, None).await

@@ -206,18 +206,26 @@ async fn a_sandbox_is_renewed_from_its_snapshot_from_time_to_time() {
     let engine = world.engine().await;
     let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
     world.volumes.inner.write(&id, "/file", "good").unwrap();
-    let good = engine.snapshot(&world.tenant, &id, manual(false)).await.unwrap();
-    let rotate = Some(Some(RotatePolicy { every_ms: MINUTE_MS, snapshot: good.id.clone() }));
+    let expires_ms = Some(engine.now_ms() + MINUTE_MS);
+    let options = SnapshotOptions { expires_ms, ..manual(false) };
+    let good = engine.snapshot(&world.tenant, &id, options).await.unwrap();
+    world.volumes.inner.write(&id, "/file", "stale").unwrap();
+    let rotate = Some(Some(RotatePolicy { every_ms: 10 * MINUTE_MS, snapshot: good.id.clone() }));
     engine.update(&world.tenant, &id, UpdateOptions { rotate, ..no_change() }).await.unwrap();
+    // However old the sandbox is, and though the snapshot has expired: a whole period from now, to what it needs.
+    world.clock.advance(9 * MINUTE_MS);
+    tokio::time::sleep(Duration::from_millis(2300)).await;
+    assert_eq!(world.volumes.inner.read(&id, "/file").as_deref(), Some("stale"));
     let error = engine.delete_snapshot(&world.tenant, &good.id).await.unwrap_err();
     assert!(matches!(error, EngineError::SnapshotInUse { .. }), "{error:?}");
-    world.volumes.inner.write(&id, "/file", "stale").unwrap();
+    let child = engine.fork(&world.tenant, &id, fork(1)).await.unwrap().children.remove(0).unwrap();
+    assert_eq!(child.spec.rotate, None, "a child is not renewed because its parent is");
     world.clock.advance(61_000);
     let file = async || world.volumes.inner.read(&id, "/file");
     eventually("it to be renewed", async || file().await.as_deref() == Some("good")).await;
     eventually("it to run", async || state(&world, &id).await == State::Running).await;
     let kept = world.catalog.snapshots_of(&id).await.unwrap();
-    assert_eq!(kept.first().map(|found| found.kind), Some(SnapshotKind::BeforeRotate));
+    assert!(kept.iter().any(|found| found.kind == SnapshotKind::BeforeRotate), "{kept:?}");
 }
 
 #[tokio::test]
@@ -387,4 +395,47 @@ async fn an_expired_snapshot_goes_by_itself() {
     world.clock.advance(61_000);
     eventually("it to go", async || world.catalog.all_snapshots().await.unwrap().is_empty()).await;
     world.check_kept("after it expired").await;
+}
+
+#[tokio::test]
+async fn children_of_a_sleeping_parent_share_its_dump_only_while_they_come_up() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    world.runtime.inner.set_ram(&id, "value", "1");
+    engine.hibernate(&world.tenant, &id).await.unwrap();
+    // The parent wakes, and so gives its dump up, while the children are made of it.
+    let (forked, woken) =
+        tokio::join!(engine.fork(&world.tenant, &id, fork(4)), engine.wake(&world.tenant, &id));
+    woken.unwrap();
+    for child in forked.unwrap().children {
+        assert_eq!(world.runtime.inner.ram(&child.unwrap().id, "value").as_deref(), Some("1"));
+    }
+    world.check_kept("after a fork of one that slept").await;
+    assert_eq!(world.runtime.inner.ram(&id, "value").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_start_removes_what_a_crash_left_of_snapshots_of_the_deleted() {
+    let world = World::new().await;
+    let engine = world.engine().await;
+    let id = engine.create(&world.tenant, create(None)).await.unwrap().row.id;
+    let forked = engine.fork(&world.tenant, &id, fork(1)).await.unwrap();
+    let child = forked.children.into_iter().next().unwrap().unwrap();
+    let base = world.catalog.snapshot(&world.tenant, &forked.base).await.unwrap().unwrap();
+    // As if the daemon had died while a snapshot was sealed whose sandbox was deleted meanwhile, and a child was undone.
+    let making = burrow_model::Snapshot { id: burrow_model::SnapshotId::generate(), name: None, ..base };
+    let detail =
+        burrow_engine::journal::Detail { snapshot: Some(making.id.clone()), dump: None, paused: false };
+    let gone = SandboxId::generate();
+    let operation = burrow_engine::journal::Operation::Snapshot.row(&world.tenant, &gone, &detail, 1);
+    let row = burrow_catalog::SnapshotRow { tenant: world.tenant.clone(), snapshot: making, ready: false };
+    world.catalog.begin_snapshot(row, operation).await.unwrap();
+    world.runtime.inner.end(&child.id);
+    engine.shutdown().await;
+    world.catalog.delete_sandbox(&child.id, None, 1).await.unwrap();
+    world.engine().await;
+    assert!(world.catalog.all_snapshots().await.unwrap().is_empty());
+    assert_eq!(world.catalog.open_operations().await.unwrap(), []);
+    world.check_kept("after the start").await;
 }
