@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Measures the promised figures on this machine and prints them; the JSON goes to target/bench/foundation.json.
 #
-#   scripts/bench.sh [--quick] [--only GROUP]...     groups: create exec pause files idle load gateway
+#   scripts/bench.sh [--quick] [--only GROUP]...
+#
+# Groups: create exec pause files idle load gateway import egress snapshot sleep sleepers. The last takes longest: it
+# puts 1,000 sandboxes to sleep.
 #
 # Uses the pool in BURROW_TEST_POOL where that is set, else the one of scripts/test-pool.sh, which is unmounted
 # afterwards unless it was mounted before. A missed target is shown, and is no error.
@@ -36,4 +39,7 @@ fi
 say "measuring (some minutes; leave the machine alone)"
 nginx=()
 [ ! -x "$lib_dir/nginx/usr/sbin/nginx" ] || nginx=(--nginx "$lib_dir/nginx/usr/sbin/nginx")
-"$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" "${nginx[@]}" "$@"
+criu=()
+[ ! -x "$lib_dir/criu/sbin/criu" ] || criu=(--criu "$lib_dir/criu/sbin/criu")
+"$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" \
+    "${nginx[@]}" "${criu[@]}" "$@"

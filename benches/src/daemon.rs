@@ -34,6 +34,8 @@ pub(crate) struct Prepared {
     pub(crate) image: PathBuf,
     /// The reverse proxy to compare with.
     pub(crate) nginx: Option<PathBuf>,
+    /// What daemons dump and restore with, and what that is compared with.
+    pub(crate) criu: Option<PathBuf>,
 }
 
 impl Prepared {
@@ -52,6 +54,7 @@ impl Prepared {
             pool,
             image,
             nginx: arguments.nginx.clone().or_else(|| in_path("nginx")),
+            criu: arguments.criu.clone().or_else(|| in_path("criu")),
         })
     }
 
@@ -59,6 +62,16 @@ impl Prepared {
     pub(crate) fn snapshot_image(&self, to: &Path) -> Result<(), BenchError> {
         snapshot(&self.image, to, false)
     }
+}
+
+/// In what a daemon differs from what users get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Usual,
+    /// Makes no sandboxes ahead.
+    Bare,
+    /// Holds more sandboxes than a host does unless told so.
+    Roomy,
 }
 
 /// A running daemon. Dropping it removes all it made.
@@ -72,7 +85,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) async fn start(prepared: &Prepared) -> Result<Self, BenchError> {
+    pub(crate) async fn start(prepared: &Prepared, kind: Kind) -> Result<Self, BenchError> {
         let folder = tempfile::Builder::new()
             .prefix("burrow-bench-")
             .tempdir_in(&prepared.state)
@@ -85,7 +98,7 @@ impl Daemon {
             pool: prepared.pool.join("daemons").join(&name),
         };
         fill_pool(prepared, &place.pool)?;
-        write_state(prepared, &folder, &place)?;
+        write_state(prepared, kind, &folder, &place)?;
         let child = spawn(prepared, folder.path())?;
         let mut daemon = Self { folder, place, child, url: String::new(), key: String::new() };
         daemon.wait_for_address()?;
@@ -125,7 +138,7 @@ impl Daemon {
         stream::iter(sandboxes)
             .map(|sandbox| {
                 let client = &client;
-                async move { client.delete_sandbox(&sandbox.id).await }
+                async move { client.delete_sandbox_with_snapshots(&sandbox.id).await }
             })
             .buffer_unordered(DELETES_AT_ONCE)
             .try_collect::<()>()
@@ -224,7 +237,12 @@ fn fill_pool(prepared: &Prepared, pool: &Path) -> Result<(), BenchError> {
     snapshot(&prepared.image, &pool.join("images").join(name), true)
 }
 
-fn write_state(prepared: &Prepared, folder: &tempfile::TempDir, place: &Place) -> Result<(), BenchError> {
+fn write_state(
+    prepared: &Prepared,
+    kind: Kind,
+    folder: &tempfile::TempDir,
+    place: &Place,
+) -> Result<(), BenchError> {
     let at = |name: &str| folder.path().join(name);
     let state = at("state");
     fs::create_dir_all(&state).map_err(BenchError::io("make", state.display()))?;
@@ -236,9 +254,15 @@ fn write_state(prepared: &Prepared, folder: &tempfile::TempDir, place: &Place) -
         copy(&log, &state.join("catalog.db-wal"))?;
     }
     // All else is what users get: default limits, default log level, default number of ready networks.
+    let (ready, limits) = match kind {
+        Kind::Usual => ("", ""),
+        Kind::Bare => ("ready = 0\n", ""),
+        Kind::Roomy => ("", "[limits]\nsandboxes = 2000\n"),
+    };
+    let criu = prepared.criu.as_ref().map_or_else(String::new, |path| format!("criu = {path:?}\n"));
     let text = format!(
         "listen = \"127.0.0.1:0\"\nstate_dir = {state:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n\
-         [pool]\npath = {:?}\n[runtime]\nguest = {:?}\ncgroup = {:?}\n",
+         [pool]\npath = {:?}\n{ready}[runtime]\n{criu}guest = {:?}\ncgroup = {:?}\n{limits}",
         place.run_dir,
         at("admin.key"),
         place.pool,

@@ -40,8 +40,8 @@ impl Place {
         let pids = self.processes().into_iter().map(|pid| format!("process {pid}"));
         let groups =
             self.sandbox_groups().into_iter().map(|path| format!("control group {}", path.display()));
-        let volumes = folders(&self.pool.join("sandboxes")).into_iter();
-        pids.chain(groups).chain(volumes.map(|path| format!("volume {}", path.display()))).collect()
+        let kept = ["sandboxes", "snapshots", "dumps"].iter().flat_map(|part| folders(&self.pool.join(part)));
+        pids.chain(groups).chain(kept.map(|path| format!("folder {}", path.display()))).collect()
     }
 
     /// Removes everything, sandboxes or not. Best effort: what resists is left for the next sweep of the pool.
@@ -54,7 +54,7 @@ impl Place {
         for group in self.sandbox_groups().into_iter().chain(self.groups()) {
             let _ = fs::remove_dir(group);
         }
-        for part in ["sandboxes", "staged", "images"] {
+        for part in ["sandboxes", "snapshots", "staged", "images"] {
             for volume in folders(&self.pool.join(part)) {
                 remove_subvolume(&volume);
             }
@@ -92,6 +92,13 @@ impl Place {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// Control groups that carry a sandbox's id, in whatever hierarchy.
+    pub(crate) fn groups_of(&self, sandbox: &str) -> Vec<PathBuf> {
+        let named =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(sandbox));
+        self.sandbox_groups().into_iter().filter(named).collect()
     }
 
     fn sandbox_groups(&self) -> Vec<PathBuf> {

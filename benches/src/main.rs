@@ -4,6 +4,7 @@
 //! memory or leftovers. Peers are measured alternately with us, since a noisy machine is noisy for both. A missed
 //! target is reported, never asserted: the exit code is 0 unless something broke.
 
+mod criu;
 mod crun;
 mod daemon;
 mod error;
@@ -44,6 +45,9 @@ struct Arguments {
     /// The proxy to compare with; one in PATH when absent.
     #[arg(long, value_name = "PATH")]
     nginx: Option<PathBuf>,
+    /// The `criu` that daemons use, and to compare with; one in PATH when absent.
+    #[arg(long, value_name = "PATH", env = "BURROW_CRIU")]
+    criu: Option<PathBuf>,
     /// Where daemons keep their state. Not on tmpfs, where a catalog costs nothing to sync.
     #[arg(long, value_name = "PATH", default_value = "/var/tmp")]
     state: PathBuf,
@@ -60,8 +64,11 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some(tiny_server::ROLE) {
-        return tiny_server::main(&words.next().unwrap_or_default());
+    let (role, about) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    match role.as_str() {
+        tiny_server::ROLE => return tiny_server::main(&about),
+        criu::ROLE => return criu::first_process(&about),
+        _ => {}
     }
     let arguments = Arguments::parse();
     // One thread: a request then wakes nobody but the daemon, and the client takes no more than one core.

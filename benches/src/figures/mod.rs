@@ -9,6 +9,7 @@ mod idle;
 mod import;
 mod load;
 mod pause;
+mod sleep;
 
 use std::future::Future;
 
@@ -16,7 +17,7 @@ use burrow_api::{CreateExec, CreateSandbox, RunResult};
 use burrow_client::Client;
 use clap::ValueEnum;
 
-use crate::daemon::{Daemon, Prepared};
+use crate::daemon::{Daemon, Kind, Prepared};
 use crate::error::BenchError;
 use crate::report::Figure;
 
@@ -31,6 +32,9 @@ pub(crate) enum Group {
     Gateway,
     Import,
     Egress,
+    Snapshot,
+    Sleep,
+    Sleepers,
 }
 
 /// How much is measured.
@@ -48,6 +52,13 @@ pub(crate) struct Scale {
     pub(crate) import_rounds: u32,
     pub(crate) gateway_requests: u32,
     pub(crate) egress_connections: u32,
+    pub(crate) sleep_files: usize,
+    pub(crate) sleep_mib: usize,
+    pub(crate) snapshots: u32,
+    pub(crate) forks: u32,
+    pub(crate) dumps: u32,
+    pub(crate) broods: u32,
+    pub(crate) sleepers: u32,
 }
 
 impl Scale {
@@ -65,6 +76,13 @@ impl Scale {
         import_rounds: 7,
         gateway_requests: 80_000,
         egress_connections: 1_000,
+        sleep_files: 100_000,
+        sleep_mib: 2048,
+        snapshots: 30,
+        forks: 20,
+        dumps: 15,
+        broods: 5,
+        sleepers: 1_000,
     };
     pub(crate) const QUICK: Self = Self {
         creates: 5,
@@ -79,11 +97,18 @@ impl Scale {
         import_rounds: 2,
         gateway_requests: 1_600,
         egress_connections: 50,
+        sleep_files: 5_000,
+        sleep_mib: 100,
+        snapshots: 5,
+        forks: 4,
+        dumps: 2,
+        broods: 1,
+        sleepers: 100,
     };
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -93,6 +118,9 @@ impl Group {
         Self::Gateway,
         Self::Import,
         Self::Egress,
+        Self::Snapshot,
+        Self::Sleep,
+        Self::Sleepers,
     ];
 
     pub(crate) fn describe(self) -> &'static str {
@@ -105,6 +133,9 @@ impl Group {
             Self::Load => "many clients at once",
             Self::Import => "image import, against tar x",
             Self::Egress => "the way out of a sandbox, against a direct one",
+            Self::Snapshot => "snapshot and fork without processes",
+            Self::Sleep => "sleep, wake, snapshot and fork with processes, against criu",
+            Self::Sleepers => "many sleeping sandboxes",
             Self::Gateway => "HTTP into a sandbox, against nginx",
         }
     }
@@ -123,6 +154,11 @@ impl Group {
             Self::Load => with_daemon(prepared, async |daemon| load::measure(daemon, scale).await).await,
             Self::Import => import::measure(prepared, scale).await,
             Self::Egress => egress::measure(prepared, scale).await,
+            Self::Snapshot => sleep::measure_files(prepared, scale).await,
+            Self::Sleep => {
+                with_daemon(prepared, async |daemon| sleep::measure(daemon, prepared, scale).await).await
+            }
+            Self::Sleepers => sleep::measure_sleepers(prepared, scale).await,
             Self::Gateway => {
                 with_daemon(prepared, async |daemon| gateway::measure(daemon, prepared, scale).await).await
             }
@@ -135,7 +171,7 @@ async fn with_daemon(
     prepared: &Prepared,
     measure: impl AsyncFnOnce(&Daemon) -> Result<Vec<Figure>, BenchError>,
 ) -> Result<Vec<Figure>, BenchError> {
-    let daemon = Daemon::start(prepared).await?;
+    let daemon = Daemon::start(prepared, Kind::Usual).await?;
     let figures = measure(&daemon).await?;
     daemon.finish().await?;
     Ok(figures)

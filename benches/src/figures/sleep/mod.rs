@@ -1,0 +1,59 @@
+//! Sleep, wake, snapshot and fork.
+//!
+//! Where two daemons are compared they run side by side, so that both meet the same noise: whatever a figure is compared
+//! with is measured in the same round.
+
+mod asleep;
+mod files;
+mod paused;
+mod processes;
+
+use burrow_client::Client;
+
+use super::{Scale, argv, create, exec};
+use crate::daemon::{Daemon, Kind, Prepared};
+use crate::error::BenchError;
+use crate::report::Figure;
+
+/// With processes, and what waking from a pause adds.
+pub(super) async fn measure(
+    daemon: &Daemon,
+    prepared: &Prepared,
+    scale: &Scale,
+) -> Result<Vec<Figure>, BenchError> {
+    let mut figures = paused::measure(daemon, scale).await?;
+    figures.extend(processes::measure(daemon, prepared, scale).await?);
+    Ok(figures)
+}
+
+/// Without processes.
+pub(super) async fn measure_files(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+    let bare = Daemon::start(prepared, Kind::Bare).await?;
+    let usual = Daemon::start(prepared, Kind::Usual).await?;
+    let figures = files::measure(&bare, &usual, prepared, scale).await?;
+    bare.finish().await?;
+    usual.finish().await?;
+    Ok(figures)
+}
+
+/// What many that sleep cost the others.
+pub(super) async fn measure_sleepers(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
+    let crowded = Daemon::start(prepared, Kind::Roomy).await?;
+    let quiet = Daemon::start(prepared, Kind::Roomy).await?;
+    let figures = asleep::measure(&crowded, &quiet, scale).await?;
+    crowded.finish().await?;
+    quiet.finish().await?;
+    Ok(figures)
+}
+
+/// Proves that it is awake and answers.
+async fn greet(client: &Client, sandbox: &str) -> Result<(), BenchError> {
+    exec(client, sandbox, &argv(&["true"])).await.map(drop)
+}
+
+/// A duration in microseconds, in milliseconds.
+fn us_in_ms(us: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a pause is far below 2^52 microseconds")]
+    let us = us as f64;
+    us / 1e3
+}
