@@ -6,10 +6,12 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 mod asking;
+mod belongings;
 mod harness;
 mod http;
 mod inventory;
 mod island;
+mod survivor;
 mod terminal;
 
 mod api;
@@ -26,8 +28,14 @@ mod full_disk;
 mod host;
 mod images;
 mod keys;
+mod lives;
 mod mirrors;
 mod ports;
 mod sandbox_world;
 mod services;
+mod sleep;
+mod sleep_crash;
+mod snapshots;
+mod survival;
 mod talking;
+mod workloads;

@@ -20,7 +20,7 @@ const APT_PACKAGE: &str = "hello";
 const NPM: &str = "npm@9";
 
 /// Listed at the end of the run. Not by a macro, whose words the test runner keeps to itself when a test passes.
-fn skipped(part: &str, why: &str) {
+pub(crate) fn skipped(part: &str, why: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "skipped: {part} in a sandbox: {why}");
 }
@@ -42,7 +42,7 @@ fn rule_of(url: &str) -> Option<String> {
 }
 
 /// The addresses of a rule's host; none where it cannot be looked up.
-fn addresses_of(rule: &str) -> BTreeSet<String> {
+pub(crate) fn addresses_of(rule: &str) -> BTreeSet<String> {
     let host = rule.rsplit("://").next().unwrap_or_default();
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
     let found = (host, 443).to_socket_addrs().into_iter().flatten();
@@ -70,14 +70,14 @@ fn npm_registry() -> Option<(String, String)> {
 }
 
 /// The URLs of the host's package sources, by its own word.
-fn apt_rules() -> Vec<String> {
+pub(crate) fn apt_rules() -> Vec<String> {
     let targets = host("apt-get", &["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
     let rules: BTreeSet<String> = targets.unwrap_or_default().lines().filter_map(rule_of).collect();
     rules.into_iter().collect()
 }
 
 /// A daemon that may dial the mirrors, whatever their addresses are.
-fn daemon(rules: &[String]) -> Daemon {
+pub(crate) fn daemon(rules: &[String]) -> Daemon {
     let ranges = std::env::var("BURROW_TEST_ALLOW_RANGES").ok().filter(|ranges| !ranges.is_empty());
     let ranges: Vec<String> = match ranges {
         Some(ranges) => ranges.split(',').map(str::to_owned).collect(),

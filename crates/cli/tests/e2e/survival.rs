@@ -1,0 +1,539 @@
+//! What survives what: a test for each column of the table in `docs/what-survives.md`, and for what goes wrong beside
+//! it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use burrow_model::{DumpId, SandboxId, SnapshotId};
+
+use crate::belongings::{self, ALL, Expected};
+use crate::harness::{Daemon, eventually, run};
+use crate::island::{self, CONFIG, Decoy, OUTSIDE, Web};
+use crate::survivor;
+
+fn state(daemon: &Daemon, sandbox: &str) -> String {
+    daemon.inspect(sandbox)["state"].as_str().unwrap().to_owned()
+}
+
+fn entries(folder: &Path) -> BTreeSet<String> {
+    let found = fs::read_dir(folder).into_iter().flatten();
+    found.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+}
+
+// === the columns ===
+
+#[test]
+fn a_client_a_pause_a_sleep_and_a_daemon_may_go_and_everything_is_there() {
+    let mut daemon = Daemon::start();
+    let all = belongings::give(&daemon, "alpha");
+    let check = |daemon: &Daemon, context: &str| {
+        all.check(daemon, "alpha", ALL, context);
+        all.check_exec(daemon, "alpha", context);
+    };
+
+    let mut client = daemon.command(&["exec", "alpha", "--", "sh", "-c", "touch /root/begun; sleep 1000"]);
+    let mut client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("its client's exec", || daemon.holds("alpha", "test -e /root/begun").then_some(()));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    assert!(daemon.holds("alpha", "pgrep -x sleep"), "an exec whose client is gone runs on");
+    check(&daemon, "after a client was killed");
+
+    daemon.ok(&["pause", "alpha"]);
+    check(&daemon, "after a pause");
+    daemon.ok(&["hibernate", "alpha"]);
+    assert_eq!(state(&daemon, "alpha"), "hibernated");
+    check(&daemon, "after a sleep on disk");
+    daemon.ok(&["pause", "alpha"]);
+    daemon.ok(&["hibernate", "alpha"]);
+    daemon.ok(&["wake", "alpha"]);
+    check(&daemon, "after a sleep on disk that a pause began");
+    daemon.kill();
+    daemon.launch();
+    assert_eq!(state(&daemon, "alpha"), "running");
+    check(&daemon, "after a kill of the daemon");
+    daemon.ok(&["hibernate", "alpha"]);
+    daemon.kill();
+    daemon.launch();
+    check(&daemon, "after a kill of the daemon while it slept");
+    assert_eq!(daemon.terminate(), Some(0));
+    daemon.launch();
+    check(&daemon, "after a restart of the daemon, as at an upgrade");
+}
+
+#[test]
+fn a_snapshot_brings_back_everything_of_then_and_neither_reach_nor_ports() {
+    let daemon = Daemon::start();
+    let all = belongings::give(&daemon, "alpha");
+    daemon.ok(&["snapshot", "create", "alpha", "--name", "then"]);
+    all.check(&daemon, "alpha", ALL, "after a snapshot was taken");
+    all.check_exec(&daemon, "alpha", "after a snapshot was taken");
+    daemon.sh("alpha", "rm /root/kept; dpkg -r belonging; pkill python3");
+    daemon.ok(&["env", "set", "alpha", "STAGE=later"]);
+    daemon.ok(&["snapshot", "restore", "then", "--in-place", "alpha", "--yes"]);
+    all.check(&daemon, "alpha", ALL, "after a restore in place");
+    all.check_exec(&daemon, "alpha", "after a restore in place");
+
+    // What was closed since stays closed, whatever comes back.
+    daemon.ok(&["port", "unpublish", "alpha", &survivor::PORT.to_string()]);
+    daemon.ok(&["update", "alpha", "--disallow", "up.example"]);
+    daemon.ok(&["snapshot", "restore", "then", "--in-place", "alpha", "--yes"]);
+    assert!(!daemon.inspect("alpha")["network"].to_string().contains("up.example"), "a rule was revived");
+    daemon.ok(&["update", "alpha", "--allow", "up.example"]);
+    all.check(&daemon, "alpha", Expected { published: false, ..ALL }, "after a second restore in place");
+    daemon.ok(&["snapshot", "restore", "then", "--name", "beta"]);
+    all.check(&daemon, "beta", Expected { published: false, ..ALL }, "in a new sandbox");
+    daemon.ok(&["snapshot", "restore", "then", "--name", "gamma", "--files-only"]);
+    let files = Expected { processes: false, published: false };
+    all.check(&daemon, "gamma", files, "in a new sandbox of the files only");
+}
+
+#[test]
+fn a_fork_has_everything_but_what_is_published() {
+    let daemon = Daemon::start();
+    let all = belongings::give(&daemon, "alpha");
+    daemon.ok(&["fork", "alpha", "--count", "2", "--name", "child"]);
+    for child in ["child-1", "child-2"] {
+        all.check(&daemon, child, Expected { published: false, ..ALL }, child);
+    }
+    all.check(&daemon, "alpha", ALL, "the parent");
+    all.check_exec(&daemon, "alpha", "the parent");
+    daemon.ok(&["fork", "alpha", "--name", "plain", "--files-only"]);
+    all.check(&daemon, "plain", Expected { processes: false, published: false }, "of files only");
+}
+
+#[test]
+fn a_stop_and_a_reboot_keep_all_but_processes_and_sleepers_and_snapshots_keep_those_too() {
+    let mut daemon = Daemon::start();
+    let all = belongings::give(&daemon, "alpha");
+    let nothing_runs = Expected { processes: false, published: true };
+    for name in ["sleeper", "pausing", "stopped"] {
+        daemon.ok(&["fork", "alpha", "--name", name]);
+    }
+    daemon.ok(&["hibernate", "sleeper"]);
+    daemon.ok(&["pause", "pausing"]);
+    daemon.ok(&["stop", "stopped"]);
+    daemon.ok(&["snapshot", "create", "alpha", "--name", "whole"]);
+    daemon.ok(&["snapshot", "create", "alpha", "--name", "files", "--files-only"]);
+    daemon.sh("alpha", "sync");
+    daemon.reboot();
+    daemon.launch();
+    let after =
+        [("alpha", "stopped"), ("sleeper", "hibernated"), ("pausing", "stopped"), ("stopped", "stopped")];
+    for (name, expected) in after {
+        assert_eq!(state(&daemon, name), expected, "{name} after a reboot");
+    }
+    daemon.ok(&["start", "alpha"]);
+    all.check(&daemon, "alpha", nothing_runs, "after a reboot");
+    all.check_exec_lost(&daemon, "alpha", "after a reboot");
+    all.check(&daemon, "sleeper", Expected { published: false, ..ALL }, "one that slept through a reboot");
+    daemon.ok(&["start", "pausing", "stopped"]);
+    for name in ["pausing", "stopped"] {
+        all.check(&daemon, name, Expected { processes: false, published: false }, name);
+    }
+    daemon.ok(&["snapshot", "restore", "whole", "--in-place", "alpha", "--yes"]);
+    all.check(&daemon, "alpha", ALL, "from a snapshot, after a reboot");
+    daemon.ok(&["snapshot", "restore", "files", "--in-place", "alpha", "--yes"]);
+    all.check(&daemon, "alpha", nothing_runs, "from a snapshot of files, after a reboot");
+    daemon.ok(&["stop", "alpha"]);
+    daemon.ok(&["start", "alpha"]);
+    all.check(&daemon, "alpha", nothing_runs, "after a stop and a start");
+}
+
+// === clients that leave in the middle ===
+
+/// Asks for something, and leaves as soon as the host shows that it has begun.
+fn leave_during(daemon: &Daemon, arguments: &[&str]) {
+    let dumps = daemon.pool().join("dumps");
+    let before = entries(&dumps);
+    let mut client: Child =
+        daemon.command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the operation to begin", || {
+        (entries(&dumps) != before || client.try_wait().unwrap().is_some()).then_some(())
+    });
+    let _ = client.kill();
+    client.wait().unwrap();
+}
+
+#[test]
+fn an_operation_is_finished_though_its_client_has_gone() {
+    let daemon = Daemon::start();
+    daemon.create("alpha");
+    let before = survivor::start(&daemon, "alpha");
+    leave_during(&daemon, &["snapshot", "create", "alpha", "--name", "taken"]);
+    eventually("the snapshot", || {
+        daemon.cli(&["snapshot", "inspect", "taken"]).status.success().then_some(())
+    });
+    leave_during(&daemon, &["fork", "alpha", "--count", "2", "--name", "child"]);
+    for child in ["child-1", "child-2"] {
+        eventually("a child", || daemon.cli(&["inspect", child]).status.success().then_some(()));
+        survivor::goes_on(&before, &survivor::ask(&daemon, child), child);
+    }
+    leave_during(&daemon, &["hibernate", "alpha"]);
+    eventually("it to sleep", || (state(&daemon, "alpha") == "hibernated").then_some(()));
+    survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "after all of it");
+}
+
+// === the way out ===
+
+/// Keeps a connection to the outside, and tells on each question whether it still carries anything.
+const REACHING: &str = "import http.server, socket\n\
+    out = socket.create_connection(('db.example', 5432), 20); lines = out.makefile('rw'); lines.readline()\n\
+    class Handler(http.server.BaseHTTPRequestHandler):\n\
+    \x20 def do_GET(self):\n\
+    \x20  try: lines.write('word\\n'); lines.flush(); said = lines.readline().strip() or 'closed'\n\
+    \x20  except OSError as error: said = 'closed'\n\
+    \x20  self.send_response(200); self.end_headers(); self.wfile.write(said.encode())\n\
+    \x20 def log_message(self, *_): pass\n\
+    http.server.ThreadingHTTPServer(('127.0.0.1', 9000), Handler).serve_forever()\n";
+
+fn through(daemon: &Daemon, sandbox: &str) -> Option<String> {
+    let ask = ["exec", sandbox, "--", "curl", "-fsS", "--max-time", "30", "http://127.0.0.1:9000/"];
+    let output = daemon.cli(&ask);
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn connections_to_the_outside_outlive_a_pause_and_a_snapshot_and_end_with_a_sleep_or_in_a_child() {
+    if !island::landed(
+        "survival::connections_to_the_outside_outlive_a_pause_and_a_snapshot_and_end_with_a_sleep_or_in_a_child",
+    ) {
+        return;
+    }
+    let outside = Decoy::open(OUTSIDE, 5432);
+    let mut daemon = Daemon::start_with(CONFIG);
+    daemon.ok(&["create", "--name", "alpha", "--allow", "tcp://db.example:5432"]);
+    daemon.ok(&["exec", "-d", "alpha", "--", "python3", "-c", REACHING]);
+    let said = eventually("it to be connected", || through(&daemon, "alpha"));
+    assert_eq!(said, "word");
+    daemon.ok(&["pause", "alpha"]);
+    assert_eq!(through(&daemon, "alpha").unwrap(), "word", "after a pause");
+    daemon.kill();
+    daemon.launch();
+    assert_eq!(through(&daemon, "alpha").unwrap(), "word", "after a kill of the daemon");
+    daemon.ok(&["snapshot", "create", "alpha"]);
+    assert_eq!(through(&daemon, "alpha").unwrap(), "word", "after a snapshot was taken");
+    daemon.ok(&["fork", "alpha", "--name", "child"]);
+    assert_eq!(through(&daemon, "alpha").unwrap(), "word", "after a fork, in the parent");
+    assert_eq!(through(&daemon, "child").unwrap(), "closed", "in the child");
+    assert_eq!(outside.hits(), 1, "nobody came but the first");
+    daemon.ok(&["hibernate", "alpha"]);
+    assert_eq!(through(&daemon, "alpha").unwrap(), "closed", "after a sleep");
+    // What is closed can be opened anew, as after a laptop's sleep.
+    let talk = "exec 3<>/dev/tcp/db.example/5432; read -u 3 line; echo $line";
+    for name in ["alpha", "child"] {
+        assert_eq!(daemon.ok(&["exec", name, "--", "timeout", "20", "bash", "-c", talk]), "ready", "{name}");
+    }
+}
+
+#[test]
+fn the_rules_hold_after_a_sleep_though_the_egress_process_died_meanwhile() {
+    if !island::landed("survival::the_rules_hold_after_a_sleep_though_the_egress_process_died_meanwhile") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let _https = Web::https(OUTSIDE, 443, folder.path());
+    let daemon = Daemon::start_with(CONFIG);
+    let fetch = |sandbox: &str, host: &str| {
+        let url = format!("https://{host}/");
+        let output = daemon.cli(&["exec", sandbox, "--", "curl", "-fsS", "-k", "--max-time", "20", &url]);
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    };
+    let kill_egress = || {
+        let process = eventually("an egress process", || daemon.egress_processes().first().copied());
+        run(Command::new("kill").args(["-9", &process.to_string()]));
+    };
+    daemon.ok(&["create", "--name", "alpha", "--allow", "up.example"]);
+    // Somebody for whom the egress process must be there.
+    daemon.create("awake");
+    let before = survivor::start(&daemon, "alpha");
+    assert!(fetch("alpha", "up.example").is_some());
+    daemon.ok(&["hibernate", "alpha"]);
+    kill_egress();
+    daemon.ok(&["wake", "alpha"]);
+    eventually("the network to work again", || fetch("alpha", "up.example"));
+    assert!(fetch("alpha", "other.example").is_none());
+    assert!(fetch("awake", "up.example").is_none());
+    survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "after a sleep and an egress crash");
+
+    // A child may reach what its parent may, and a rule that is taken away from a sleeper is gone when it wakes.
+    daemon.ok(&["fork", "alpha", "--name", "child"]);
+    eventually("the child's network", || fetch("child", "up.example"));
+    assert!(fetch("child", "other.example").is_none());
+    daemon.ok(&["hibernate", "alpha"]);
+    kill_egress();
+    daemon.ok(&["update", "alpha", "--disallow", "up.example"]);
+    assert_eq!(state(&daemon, "alpha"), "hibernated");
+    eventually("the child's network again", || fetch("child", "up.example"));
+    assert!(fetch("alpha", "up.example").is_none(), "a rule that was taken away while it slept");
+}
+
+// === what goes wrong ===
+
+/// A disk of its own under the dumps of a pool, so that what passes the check beforehand fails midway.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn under(daemon: &Daemon) -> Self {
+        let at = daemon.pool().join("dumps");
+        fs::create_dir_all(&at).unwrap();
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=1M,mode=700", "small-disk"]).arg(&at));
+        Self(at)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+#[test]
+fn a_disk_that_fills_in_the_middle_of_a_dump_leaves_the_sandbox_running_and_nothing_else() {
+    let mut daemon = Daemon::prepare("");
+    let disk = SmallDisk::under(&daemon);
+    daemon.launch();
+    daemon.create("alpha");
+    let before = survivor::start(&daemon, "alpha");
+    for attempt in [vec!["hibernate", "alpha"], vec!["snapshot", "create", "alpha"], vec!["fork", "alpha"]] {
+        let said = daemon.refused(&attempt, 1);
+        assert!(said.to_lowercase().contains("space"), "{attempt:?}: {said}");
+        assert_eq!(state(&daemon, "alpha"), "running", "{attempt:?}");
+        assert_eq!(entries(&disk.0), BTreeSet::new(), "partials, {attempt:?}");
+        assert_eq!(entries(&daemon.pool().join("snapshots")), BTreeSet::new(), "partials, {attempt:?}");
+        survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), &format!("{attempt:?}"));
+        survivor::still_locked(&daemon, "alpha", &format!("{attempt:?}"));
+    }
+    // The catalog takes whatever comes.
+    daemon.create("beta");
+    daemon.ok(&["snapshot", "create", "beta", "--files-only", "--name", "files"]);
+    daemon.kill();
+    drop(disk);
+    daemon.launch();
+    daemon.ok(&["hibernate", "alpha"]);
+    survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "once there is room");
+}
+
+/// PID 1 of a sandbox, by the number it has outside.
+fn first_process(daemon: &Daemon, id: &str) -> u32 {
+    let inside = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let numbers = status.lines().find(|line| line.starts_with("NSpid:")).unwrap_or_default();
+        let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        numbers.split_whitespace().last() == Some("1") && cgroup.contains(id)
+    };
+    daemon.inventory().processes.into_iter().find(inside).expect("a running sandbox has a first process")
+}
+
+/// D21: nothing of sleep waits for the agent's help, and a child whose agent does not answer is not made.
+///
+/// CRIU sometimes does not get hold of a first process that was stopped, and gives up after a while; then it is refused,
+/// the sandbox is as it was, and asking again works.
+#[test]
+fn a_guest_that_hangs_is_put_to_sleep_all_the_same_and_nobody_else_feels_it() {
+    let daemon = Daemon::start();
+    let id = daemon.create("alpha");
+    daemon.create("beta");
+    let before = survivor::start(&daemon, "alpha");
+    run(Command::new("kill").args(["-STOP", &first_process(&daemon, &id).to_string()]));
+    eventually("a snapshot", || {
+        let taken = daemon.cli(&["snapshot", "create", "alpha", "--name", "hung"]).status.success();
+        assert_eq!(state(&daemon, "alpha"), "running");
+        taken.then_some(())
+    });
+    std::thread::scope(|scope| {
+        let forked = scope.spawn(|| daemon.refused(&["fork", "alpha", "--name", "child"], 1));
+        while !forked.is_finished() {
+            assert_eq!(daemon.sh("beta", "echo well"), "well");
+        }
+        forked.join().unwrap();
+    });
+    assert!(!daemon.cli(&["inspect", "child"]).status.success(), "a child that nobody could talk to");
+    eventually("it to sleep", || {
+        let asleep = daemon.cli(&["hibernate", "alpha"]).status.success();
+        assert_eq!(state(&daemon, "alpha"), if asleep { "hibernated" } else { "running" });
+        asleep.then_some(())
+    });
+    daemon.ok(&["wake", "alpha"]);
+    assert_eq!(state(&daemon, "alpha"), "running");
+    run(Command::new("kill").args(["-CONT", &first_process(&daemon, &id).to_string()]));
+    survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "after its agent hung");
+    crate::sleep_crash::check_inventory(&daemon, "after its agent hung");
+}
+
+/// D12: programs see no time go backwards, whatever they slept through, and the date is the host's.
+#[test]
+fn the_clocks_inside_go_on_from_where_they_were_and_the_date_is_the_hosts() {
+    let daemon = Daemon::start();
+    daemon.create("alpha");
+    let clocks = "import time; print(time.clock_gettime_ns(time.CLOCK_MONOTONIC), time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.time_ns())";
+    let look = || {
+        let said = daemon.ok(&["exec", "alpha", "--", "python3", "-c", clocks]);
+        let clocks: Vec<u128> = said.split(' ').map(|number| number.parse().unwrap()).collect();
+        <[u128; 3]>::try_from(clocks).unwrap()
+    };
+    let date = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    let before = look();
+    daemon.ok(&["snapshot", "create", "alpha", "--name", "then"]);
+    let then = look();
+    // A sandbox that is put back has the clocks of then, as all else of it.
+    let steps = [
+        (vec!["hibernate", "alpha"], then),
+        (vec!["snapshot", "restore", "then", "--in-place", "alpha", "--yes"], before),
+    ];
+    for (step, before) in steps {
+        daemon.ok(&step);
+        let early = date();
+        let after = look();
+        assert!(after[0] >= before[0] && after[1] >= before[1], "{step:?}: {before:?} {after:?}");
+        assert!((early..=date()).contains(&after[2]), "{step:?}: {after:?}");
+    }
+}
+
+/// A process in a cgroup, ended with the value.
+struct Stray(Child);
+
+impl Stray {
+    fn in_group(group: &Path) -> Self {
+        fs::create_dir(group).unwrap();
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        fs::write(group.join("cgroup.procs"), child.id().to_string()).unwrap();
+        Self(child)
+    }
+
+    fn ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where this daemon's groups are in the v2 tree.
+fn unified(daemon: &Daemon) -> PathBuf {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
+    let mount = line.expect("a v2 tree").split(' ').nth(1).unwrap().to_owned();
+    Path::new(&mount).join(daemon.cgroup())
+}
+
+/// D18: what a daemon finds of ours that no row names goes, and what is not ours stays.
+#[test]
+fn strays_of_snapshots_dumps_and_machines_are_swept_at_the_start_and_strangers_are_left_alone() {
+    let mut daemon = Daemon::start();
+    daemon.create("alpha");
+    let before = survivor::start(&daemon, "alpha");
+    daemon.ok(&["snapshot", "create", "alpha", "--name", "kept"]);
+    daemon.kill();
+    let (pool, groups) = (daemon.pool().to_owned(), unified(&daemon));
+    let (snapshots, dumps) = (pool.join("snapshots"), pool.join("dumps"));
+    let kept = (entries(&snapshots), entries(&dumps), entries(&pool.join("sandboxes")));
+
+    let source = pool.join("sandboxes").join(kept.2.first().unwrap());
+    let subvolume = |place: PathBuf, flags: &[&str]| {
+        run(Command::new("btrfs").args(["-q", "subvolume", "snapshot"]).args(flags).arg(&source).arg(place));
+    };
+    subvolume(snapshots.join(SnapshotId::generate().to_string()), &["-r"]);
+    subvolume(pool.join("sandboxes").join(SandboxId::generate().to_string()), &[]);
+    for name in [DumpId::generate().to_string(), format!("{}.staged", DumpId::generate())] {
+        fs::create_dir(dumps.join(&name)).unwrap();
+        fs::write(dumps.join(&name).join("pages-1.img"), "pages").unwrap();
+    }
+    let (machine, worker) = (SandboxId::generate(), SandboxId::generate());
+    let mut ours = [
+        Stray::in_group(&groups.join(machine.to_string())),
+        Stray::in_group(&groups.join(format!("{worker}.aside"))),
+    ];
+    let foreign = ["notes", "sbx-not-an-id"];
+    let mut theirs: Vec<Stray> = foreign.iter().map(|name| Stray::in_group(&groups.join(name))).collect();
+    for name in foreign {
+        fs::create_dir(snapshots.join(name)).unwrap();
+        fs::create_dir(dumps.join(name)).unwrap();
+    }
+
+    daemon.launch();
+    eventually("the strays to be gone", || {
+        let gone = ours.iter_mut().all(Stray::ended) && !groups.join(format!("{worker}.aside")).exists();
+        gone.then_some(())
+    });
+    let with_foreign = |mut names: BTreeSet<String>| {
+        names.extend(foreign.map(str::to_owned));
+        names
+    };
+    eventually("the volumes and dumps to be swept", || {
+        let found = (entries(&snapshots), entries(&dumps), entries(&pool.join("sandboxes")));
+        let expected = (with_foreign(kept.0.clone()), with_foreign(kept.1.clone()), kept.2.clone());
+        (found == expected).then_some(())
+    });
+    assert!(!groups.join(machine.to_string()).exists());
+    assert!(theirs.iter_mut().all(|stray| !stray.ended()), "a process that is not ours was ended");
+    survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "beside strays");
+    daemon.ok(&["snapshot", "restore", "kept", "--in-place", "alpha", "--yes"]);
+    survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), "from a snapshot beside strays");
+    drop(theirs);
+    for name in foreign {
+        eventually("a foreign group to empty", || fs::remove_dir(groups.join(name)).ok());
+        fs::remove_dir(snapshots.join(name)).unwrap();
+        fs::remove_dir(dumps.join(name)).unwrap();
+    }
+}
+
+// === the document ===
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.extension() {
+            _ if path.is_dir() => rust_files(&path, found),
+            Some(extension) if extension == "rs" => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// Every `place::test` that the document names, with places as they are in the tree.
+fn cited(document: &str) -> Vec<(String, String)> {
+    let words = document.split('`').skip(1).step_by(2);
+    let pairs = words.filter_map(|word| word.rsplit_once("::"));
+    pairs
+        .filter(|(_, test)| test.contains('_'))
+        .map(|(place, test)| (place.to_owned(), test.to_owned()))
+        .collect()
+}
+
+#[test]
+fn every_test_that_the_table_of_what_survives_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    let document = fs::read_to_string(root.join("docs/what-survives.md")).unwrap();
+    let mut files = Vec::new();
+    rust_files(&root.join("crates"), &mut files);
+    let files: Vec<(String, String)> = files
+        .into_iter()
+        .map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap()))
+        .collect();
+    let cited = cited(&document);
+    assert!(cited.len() > 30, "only {} tests are named", cited.len());
+    for (place, test) in cited {
+        // `crate/file`: a file of that name, or a folder of it, in that crate.
+        let (folder, file) = place.split_once('/').unwrap_or_else(|| panic!("`{place}` names no crate"));
+        let here = |path: &str| {
+            let path = path.split(&format!("/crates/{folder}/")).nth(1).unwrap_or_default();
+            let stem = path.trim_end_matches(".rs");
+            stem.ends_with(file) || stem.contains(&format!("{file}/"))
+        };
+        let declares = |text: &str| {
+            text.match_indices(&format!("fn {test}(")).any(|(at, _)| {
+                let before: Vec<&str> = text[..at].lines().rev().take(4).collect();
+                before.iter().any(|line| line.trim().starts_with("#[") && line.contains("test"))
+            })
+        };
+        let found = files.iter().any(|(path, text)| here(path) && declares(text));
+        assert!(found, "docs/what-survives.md names `{place}::{test}`, which is not a test in the tree");
+    }
+}
