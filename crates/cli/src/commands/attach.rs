@@ -40,7 +40,12 @@ pub(crate) struct AttachArgs {
 
 pub(crate) async fn run(ctx: &Context, args: AttachArgs) -> Result<(), Stop> {
     let client = ctx.client()?;
-    let exec = args.target.find(&client).await?;
+    let mut exec = args.target.find(&client).await?;
+    if args.no_replay && exec.state == ExecState::Running {
+        // How much it has written so far only its sandbox can tell, which is going to be woken anyway.
+        client.wake_sandbox(&exec.sandbox_id).await?;
+        exec = client.exec(&exec.sandbox_id, &exec.id).await?;
+    }
     let running = exec.state == ExecState::Running;
     let interaction = Interaction {
         sandbox: exec.sandbox_id.clone(),
