@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::target::ExecTarget;
 use crate::context::Context;
-use crate::failure::Stop;
+use crate::failure::{OrFail as _, Stop};
 use crate::interact::detach::DetachKeys;
 use crate::interact::{Interaction, interact, outcome};
 
@@ -43,8 +43,9 @@ pub(crate) async fn run(ctx: &Context, args: AttachArgs) -> Result<(), Stop> {
     let mut exec = args.target.find(&client).await?;
     if args.no_replay && exec.state == ExecState::Running {
         // How much it has written so far only its sandbox can tell, which is going to be woken anyway.
-        client.wake_sandbox(&exec.sandbox_id).await?;
-        exec = client.exec(&exec.sandbox_id, &exec.id).await?;
+        let what = || format!("could not attach to exec `{}`", exec.id);
+        client.wake_sandbox(&exec.sandbox_id).await.or_fail(what)?;
+        exec = client.exec(&exec.sandbox_id, &exec.id).await.or_fail(what)?;
     }
     let running = exec.state == ExecState::Running;
     let interaction = Interaction {
