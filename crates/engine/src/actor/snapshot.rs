@@ -86,6 +86,7 @@ impl Actor {
             let kept = kept?;
             let catalog = &self.shared.seams.catalog;
             catalog.finish_snapshot(snapshot.clone(), Some(operation.clone())).await?;
+            faults::hit("fork.base")?;
             Ok::<_, EngineError>(kept)
         };
         let kept = match finished.await {
@@ -95,7 +96,6 @@ impl Actor {
                 return Err(error);
             }
         };
-        faults::hit("fork.base")?;
         Ok(ForkBase { row: burrow_catalog::SandboxRow::clone(&self.row), snapshot, kept, passing_dump })
     }
 
