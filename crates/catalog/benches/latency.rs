@@ -138,6 +138,7 @@ fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
             sleep: burrow_model::SleepPolicy::never(),
             snapshots: None,
             rotate: None,
+            memory: burrow_model::MemorySpec::quiet(),
         },
         state: State::Creating,
         stop_reason: None,
@@ -156,6 +157,7 @@ fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
         slept_ms: None,
         rotated_ms: None,
         snapshotted_ms: None,
+        branch: None,
     }
 }
 

@@ -3,8 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use burrow_model::{SNAPSHOTS_MAX, SandboxId, SnapshotId};
+use burrow_model::{SNAPSHOTS_MAX, SandboxId, SnapshotId, SpaceId};
 use rusqlite::ErrorCode;
+
+use crate::SPACES_MAX;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -20,6 +22,10 @@ pub enum CatalogError {
     NameTaken { existing: SandboxId },
     #[error("the name is taken by snapshot `{existing}`")]
     SnapshotNameTaken { existing: SnapshotId },
+    #[error("the name is taken by space `{existing}`")]
+    SpaceNameTaken { existing: SpaceId },
+    #[error("there are {SPACES_MAX} named spaces, and there may be no more")]
+    TooManySpaces,
     #[error("sandbox `{sandbox}` has {SNAPSHOTS_MAX} snapshots, and may have no more")]
     TooManySnapshots { sandbox: SandboxId },
     #[error("the idempotency key was used before, for another request")]
@@ -69,6 +75,10 @@ impl CatalogError {
                 Some("choose another name, or delete or rename the sandbox that has it")
             }
             Self::SnapshotNameTaken { .. } => Some("choose another name, or delete the snapshot that has it"),
+            Self::SpaceNameTaken { .. } => {
+                Some("choose another name, or delete or rename the space that has it")
+            }
+            Self::TooManySpaces => Some("delete spaces that are not needed any more"),
             Self::TooManySnapshots { .. } => {
                 Some("delete snapshots of this sandbox that are not needed any more")
             }

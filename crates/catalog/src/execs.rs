@@ -14,10 +14,55 @@ use crate::{Catalog, CatalogError, ExecRow, ExecState, Page, PageRequest};
 /// Ended execs kept per sandbox; older ones are pruned.
 pub const EXECS_KEPT: u32 = 1000;
 
+/// Where in a row's `command` stands what was promised of the exec, as long as that is owed.
+pub const PROMISE: &str = "rollback";
+
 impl Catalog {
     /// Records an exec. Also on a full disk, from the reserve: it may be the `rm` that makes room.
     pub async fn insert_exec(&self, row: ExecRow) -> Result<(), CatalogError> {
         self.write(Manner::LIGHT_UPKEEP, move |connection| insert(connection, &row)).await
+    }
+
+    /// Records an exec of which something is promised: before it runs, and durably.
+    pub async fn insert_promised_exec(&self, row: ExecRow) -> Result<(), CatalogError> {
+        self.write(Manner::GROWTH, move |connection| insert(connection, &row)).await
+    }
+
+    /// Execs of which something is still owed, of all tenants, oldest first.
+    pub async fn promised_execs(&self) -> Result<Vec<ExecRow>, CatalogError> {
+        self.read(move |connection| {
+            let sql = "SELECT * FROM execs WHERE json_extract(command, '$.' || ?) IS NOT NULL ORDER BY started_ms, id";
+            let mut statement = connection.prepare_cached(sql)?;
+            statement.query_and_then([PROMISE], decode)?.collect()
+        })
+        .await
+    }
+
+    /// Changes what is promised of an exec, durably; `None`: nothing any more.
+    pub async fn set_promise(&self, id: &ExecId, promise: Option<Value>) -> Result<(), CatalogError> {
+        let id = id.clone();
+        self.write(Manner::UPKEEP, move |connection| {
+            let promise = promise.as_ref().map(|promise| json(promise, PROMISE)).transpose()?;
+            connection
+                .prepare_cached(
+                    "UPDATE execs SET command = CASE WHEN ?1 IS NULL THEN json_remove(command, '$.' || ?2)
+                                                     ELSE json_set(command, '$.' || ?2, json(?1)) END
+                     WHERE id = ?3",
+                )?
+                .execute(params![promise, PROMISE, id.as_str()])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Forgets an exec that was recorded and then did not start.
+    pub async fn forget_exec(&self, id: &ExecId) -> Result<(), CatalogError> {
+        let id = id.clone();
+        self.write(Manner::UPKEEP, move |connection| {
+            connection.prepare_cached("DELETE FROM execs WHERE id = ?")?.execute([id.as_str()])?;
+            Ok(())
+        })
+        .await
     }
 
     /// Records how an exec ended. Of one that is not known as running: nothing to do, so the first ending stands.

@@ -15,6 +15,7 @@
 
 mod connection;
 mod egress;
+mod epoch;
 mod error;
 mod events;
 mod execs;
@@ -32,6 +33,7 @@ mod rows;
 mod sandboxes;
 mod search;
 mod snapshots;
+mod spaces;
 mod stock;
 mod upkeep;
 mod writer;
@@ -59,8 +61,9 @@ use reserve::Reserve;
 use writer::{Manner, Writer};
 
 pub use egress::{EGRESS_KEPT, EGRESS_KEPT_MS, EgressFilter, EgressKind, EgressRow, EgressVerdict};
+pub use epoch::Epoch;
 pub use error::CatalogError;
-pub use execs::EXECS_KEPT;
+pub use execs::{EXECS_KEPT, PROMISE};
 pub use idempotency::{Begun, IDEMPOTENCY_KEPT_MS, Idempotency};
 pub use keys::KeySecret;
 pub use migrate::VERSION;
@@ -71,6 +74,7 @@ pub use rows::{
     OperationRow, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, SnapshotRow,
 };
 pub use snapshots::{LINEAGE_MAX, SnapshotTotals};
+pub use spaces::{SPACES_MAX, Sight, SpaceChange, SpaceRow};
 pub use stock::StockRow;
 pub use upkeep::Size;
 

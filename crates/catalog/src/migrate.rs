@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_egress.sql"),
     include_str!("../migrations/0005_stock.sql"),
     include_str!("../migrations/0006_snapshots.sql"),
+    include_str!("../migrations/0007_memory.sql"),
 ];
 
 /// The version this program writes.

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use burrow_model::{
-    DumpId, ExecId, Image, ImageId, KeyId, Label, Name, OperationId, Origin, SandboxId, SandboxSpec, Scope,
-    Snapshot, SnapshotKind, State, StopReason, TenantId,
+    DumpId, ExecId, Image, ImageId, KeyId, Label, MemoryRef, Name, OperationId, Origin, SandboxId,
+    SandboxSpec, Scope, Snapshot, SnapshotKind, State, StopReason, TenantId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -42,6 +42,15 @@ pub struct SandboxRow {
     pub rotated_ms: Option<u64>,
     /// When its snapshot policy last took one.
     pub snapshotted_ms: Option<u64>,
+    /// The branch it remembers on. `None`: the one it was born with; see [`SandboxRow::memory`].
+    pub branch: Option<MemoryRef>,
+}
+
+impl SandboxRow {
+    /// Its own memory: what rolls back and branches with it.
+    pub fn memory(&self) -> MemoryRef {
+        self.branch.clone().unwrap_or_else(|| MemoryRef::own(&self.id))
+    }
 }
 
 impl fmt::Debug for SandboxRow {
@@ -68,6 +77,7 @@ impl fmt::Debug for SandboxRow {
             .field("slept_ms", &self.slept_ms)
             .field("rotated_ms", &self.rotated_ms)
             .field("snapshotted_ms", &self.snapshotted_ms)
+            .field("branch", &self.branch)
             .finish()
     }
 }
@@ -93,6 +103,7 @@ pub struct SandboxChange {
     pub slept_ms: Option<Option<u64>>,
     pub rotated_ms: Option<Option<u64>>,
     pub snapshotted_ms: Option<Option<u64>>,
+    pub branch: Option<Option<MemoryRef>>,
 }
 
 impl SandboxChange {
@@ -117,6 +128,7 @@ impl SandboxChange {
             slept_ms: None,
             rotated_ms: None,
             snapshotted_ms: None,
+            branch: None,
         }
     }
 }
@@ -142,6 +154,7 @@ impl fmt::Debug for SandboxChange {
             .field("slept_ms", &self.slept_ms)
             .field("rotated_ms", &self.rotated_ms)
             .field("snapshotted_ms", &self.snapshotted_ms)
+            .field("branch", &self.branch)
             .finish()
     }
 }

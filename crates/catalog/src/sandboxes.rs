@@ -200,6 +200,7 @@ pub(crate) fn decode(row: &Row<'_>) -> Result<SandboxRow, CatalogError> {
         slept_ms: row.count_if_any("slept_ms")?,
         rotated_ms: row.count_if_any("rotated_ms")?,
         snapshotted_ms: row.count_if_any("snapshotted_ms")?,
+        branch: row.json_if_any("memory")?,
     })
 }
 
@@ -211,8 +212,8 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), CatalogError>
         .prepare_cached(
             "INSERT INTO sandboxes (id, tenant, name, spec, state, stop_reason, image, token, machine, created_ms,
                  updated_ms, started_ms, stopped_ms, expires_ms, failure, generation, dump, origin, active_ms,
-                 slept_ms, rotated_ms, snapshotted_ms)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 slept_ms, rotated_ms, snapshotted_ms, memory)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
             row.id.as_str(),
@@ -237,6 +238,7 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), CatalogError>
             row.slept_ms.map(integer),
             row.rotated_ms.map(integer),
             row.snapshotted_ms.map(integer),
+            row.branch.as_ref().map(|branch| json(branch, "memory")).transpose()?,
         ])?;
     insert_labels(connection, &row.tenant, &row.id, &row.spec)
 }
@@ -345,6 +347,9 @@ fn assignments(change: &SandboxChange) -> Result<Vec<(&'static str, Sql)>, Catal
     }
     if let Some(origin) = &change.origin {
         set.push(("origin", text(origin.as_ref().map(|origin| json(origin, "origin")).transpose()?)));
+    }
+    if let Some(branch) = &change.branch {
+        set.push(("memory", text(branch.as_ref().map(|branch| json(branch, "memory")).transpose()?)));
     }
     let times = [
         ("active_ms", change.active_ms),

@@ -222,8 +222,8 @@ fn remove(connection: &Connection, id: &SnapshotId) -> Result<(), CatalogError> 
 }
 
 fn without_paths(snapshot: &Snapshot) -> Snapshot {
-    let Changes { paths: _, total, since } = snapshot.changes.clone();
-    Snapshot { changes: Changes { paths: Vec::new(), total, since }, ..snapshot.clone() }
+    let Changes { paths: _, total, more, since } = snapshot.changes.clone();
+    Snapshot { changes: Changes { paths: Vec::new(), total, more, since }, ..snapshot.clone() }
 }
 
 /// Whoever compared may have listed more than a snapshot holds; `total` counts them all.

@@ -144,8 +144,44 @@ id! {
     DumpId = "dmp", "a" "dump"
 }
 id! {
+    /// A space: what is remembered together, by one sandbox and its forks, or under a name of its own.
+    SpaceId = "spc", "a" "space"
+}
+id! {
+    /// One line of a space's log: what one sandbox remembers.
+    BranchId = "brn", "a" "branch"
+}
+id! {
+    /// Something remembered, over all its versions.
+    MemoryId = "mem", "a" "memory"
+}
+id! {
     /// Whose rows these are. One machine starts with one tenant.
     TenantId = "ten", "a" "tenant"
+}
+
+impl SpaceId {
+    /// The space a sandbox is born with, told by the sandbox's id alone.
+    pub fn of(sandbox: &SandboxId) -> Self {
+        Self(renamed(sandbox.as_str(), Self::PREFIX))
+    }
+}
+
+impl BranchId {
+    /// The branch a sandbox is born with.
+    pub fn of(sandbox: &SandboxId) -> Self {
+        Self(renamed(sandbox.as_str(), Self::PREFIX))
+    }
+
+    /// The branch of a space that has only one.
+    pub fn main(space: &SpaceId) -> Self {
+        Self(renamed(space.as_str(), Self::PREFIX))
+    }
+}
+
+/// The same random characters under another kind.
+fn renamed(id: &str, prefix: &str) -> String {
+    format!("{prefix}{}", &id[prefix.len()..])
 }
 
 #[cfg(test)]

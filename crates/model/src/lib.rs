@@ -9,6 +9,7 @@ mod image_name;
 mod key;
 mod lifecycle;
 mod limits;
+mod memory;
 mod name;
 pub mod network;
 mod policy;
@@ -16,12 +17,19 @@ mod snapshot;
 mod spec;
 
 pub use fault::{Fails, Fault};
-pub use id::{DumpId, ExecId, IdError, ImageId, KeyId, OperationId, SandboxId, SnapshotId, TenantId};
+pub use id::{
+    BranchId, DumpId, ExecId, IdError, ImageId, KeyId, MemoryId, OperationId, SandboxId, SnapshotId, SpaceId,
+    TenantId,
+};
 pub use image::{BUILD_LABEL, Image, ImageConfig, ImageOrigin, ImageStep};
 pub use image_name::{ImageName, ImageNameError, ImageRef};
 pub use key::{Scope, ScopeSet};
 pub use lifecycle::{Admission, Refusal, Request, State, StopReason, admit};
 pub use limits::{Limits, LimitsError, MIB, parse_bytes};
+pub use memory::{
+    ATTACHED_MAX, AttachedSpace, MemoryPoint, MemoryRef, MemorySpec, NamedPoint, Remember, SnapshotMemory,
+    SpaceAccess,
+};
 pub use name::{Label, LabelError, Name, NameError};
 pub use network::{EgressRule, HostName, HostPattern, IpRange, NetworkMode, NetworkPolicy};
 pub use policy::{

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DumpId, ImageId, Name, SandboxId, SandboxSpec, SnapshotId};
+use crate::{DumpId, ImageId, Name, SandboxId, SandboxSpec, SnapshotId, SnapshotMemory};
 
 /// Most snapshots of one sandbox, of all kinds together: what a list, a tree and a clean-up still go through at once.
 pub const SNAPSHOTS_MAX: usize = 1000;
@@ -44,8 +44,8 @@ pub struct Snapshot {
     pub created_ms: u64,
     /// When it goes by itself.
     pub expires_ms: Option<u64>,
-    /// How far what the agent remembers had come by then. Nothing fills it yet.
-    pub memory: Option<u64>,
+    /// How far what the agent remembers had come by then. `None`: taken before there was memory.
+    pub memory: Option<SnapshotMemory>,
 }
 
 /// Why a snapshot was taken. Stored, so names only get added.
@@ -90,6 +90,9 @@ pub struct Changes {
     pub paths: Vec<Change>,
     /// How many there are, listed or not.
     pub total: u64,
+    /// There are others that nobody counted: with so many, that takes longer than the snapshot itself.
+    #[serde(default)]
+    pub more: bool,
     /// Compared with what. `None`: with the image.
     pub since: Option<SnapshotId>,
 }
@@ -97,7 +100,7 @@ pub struct Changes {
 impl Changes {
     /// Nothing known to have changed.
     pub fn none(since: Option<SnapshotId>) -> Self {
-        Self { paths: Vec::new(), total: 0, since }
+        Self { paths: Vec::new(), total: 0, more: false, since }
     }
 }
 

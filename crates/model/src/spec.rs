@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageRef, Limits, Name, NetworkPolicy, RotatePolicy, SleepPolicy, SnapshotPolicy};
+use crate::{ImageRef, Limits, MemorySpec, Name, NetworkPolicy, RotatePolicy, SleepPolicy, SnapshotPolicy};
 
 /// Everything the user decided about a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct SandboxSpec {
     /// Whether it is put back to a snapshot from time to time.
     #[serde(default)]
     pub rotate: Option<RotatePolicy>,
+    /// What it remembers, and where. Rows from before there was memory remember nothing unasked.
+    #[serde(default = "MemorySpec::quiet")]
+    pub memory: MemorySpec,
 }
 
 /// How long a sandbox is kept.

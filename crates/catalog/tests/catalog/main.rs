@@ -17,5 +17,6 @@ mod rows;
 mod sandboxes;
 mod search;
 mod snapshots;
+mod spaces;
 mod stock;
 mod upkeep;

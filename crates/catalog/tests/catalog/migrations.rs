@@ -132,6 +132,7 @@ async fn populate(catalog: &Catalog) {
     catalog.append_event(rows::event(&tenant, "sandbox.created")).await.unwrap();
     catalog.insert_stock(vec![rows::stock(&tenant, NOW)]).await.unwrap();
     populate_snapshots(catalog, &row).await;
+    catalog.insert_space(rows::space(&tenant, "team", NOW)).await.unwrap();
 }
 
 /// Since version 6: a snapshot with its processes, and a sandbox that sleeps on the same.
@@ -139,6 +140,7 @@ async fn populate_snapshots(catalog: &Catalog, row: &SandboxRow) {
     let changes = Changes {
         paths: vec![Change { path: "/etc/hosts".to_owned(), kind: ChangeKind::Changed }],
         total: 1,
+        more: false,
         since: None,
     };
     let snapshot = Snapshot {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use burrow_catalog::{
     Catalog, ExecRow, ExecState, Inserted, NewEvent, NewKey, OperationRow, PageRequest, SandboxRow,
-    SnapshotRow, StockRow,
+    SnapshotRow, SpaceRow, StockRow,
 };
 use burrow_model::{
     Changes, ExecId, Image, ImageConfig, ImageId, Lifetime, Limits, OperationId, SandboxId, SandboxSpec,
-    Scope, Snapshot, SnapshotId, SnapshotKind, State, TenantId,
+    Scope, Snapshot, SnapshotId, SnapshotKind, SpaceId, State, TenantId,
 };
 use serde_json::json;
 
@@ -29,6 +29,7 @@ pub(crate) fn spec() -> SandboxSpec {
         sleep: burrow_model::SleepPolicy::never(),
         snapshots: None,
         rotate: None,
+        memory: burrow_model::MemorySpec::quiet(),
     }
 }
 
@@ -55,6 +56,7 @@ pub(crate) fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
         slept_ms: None,
         rotated_ms: None,
         snapshotted_ms: None,
+        branch: None,
     }
 }
 
@@ -79,6 +81,17 @@ pub(crate) fn snapshot(of: &SandboxRow, created_ms: u64) -> Snapshot {
         created_ms,
         expires_ms: None,
         memory: None,
+    }
+}
+
+pub(crate) fn space(tenant: &TenantId, name: &str, created_ms: u64) -> SpaceRow {
+    SpaceRow {
+        id: SpaceId::generate(),
+        tenant: tenant.clone(),
+        name: name.parse().unwrap(),
+        description: String::new(),
+        labels: BTreeMap::new(),
+        created_ms,
     }
 }
 

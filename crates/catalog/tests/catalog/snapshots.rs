@@ -45,12 +45,12 @@ async fn a_snapshot_is_seen_once_it_is_ready_and_not_before() {
     snapshot.dump = Some(DumpId::generate());
     snapshot.ram_bytes = 1 << 20;
     snapshot.pause_us = 2000;
-    snapshot.changes = Changes { paths: vec![change(1), change(2)], total: 2, since: None };
+    snapshot.changes = Changes { paths: vec![change(1), change(2)], total: 2, more: false, since: None };
     catalog.finish_snapshot(snapshot.clone(), Some(operation)).await.unwrap();
     assert_eq!(catalog.open_operations().await.unwrap(), []);
     assert_eq!(catalog.snapshot(&row.tenant, &snapshot.id).await.unwrap(), Some(snapshot.clone()));
     assert_eq!(catalog.resolve_snapshot(&row.tenant, "one").await.unwrap(), Some(snapshot.clone()));
-    let light = Snapshot { changes: Changes { paths: vec![], total: 2, since: None }, ..snapshot.clone() };
+    let light = Snapshot { changes: Changes { paths: vec![], total: 2, more: false, since: None }, ..snapshot.clone() };
     assert_eq!(list(&catalog, &row, SnapshotFilter::default()).await, std::slice::from_ref(&light));
     assert_eq!(catalog.latest_snapshot_of(&row.id).await.unwrap(), Some(light.clone()));
     assert_eq!(catalog.snapshots_of(&row.id).await.unwrap(), std::slice::from_ref(&light));
@@ -253,7 +253,7 @@ async fn more_changes_than_a_snapshot_lists_are_only_counted() {
     let row = sandbox(&catalog).await;
     let paths: Vec<Change> = (0..CHANGES_MAX + 5).map(change).collect();
     let total = paths.len() as u64;
-    let changes = Changes { paths, total, since: Some(SnapshotId::generate()) };
+    let changes = Changes { paths, total, more: false, since: Some(SnapshotId::generate()) };
     let snapshot = Snapshot { changes, ..rows::snapshot(&row, NOW) };
     rows::take(&catalog, &row, &snapshot).await;
     let found = catalog.snapshot(&row.tenant, &snapshot.id).await.unwrap().unwrap().changes;

@@ -1,0 +1,61 @@
+//! Which moment this catalog is of: a number that the pool holds too.
+//!
+//! Both are counted up together, the catalog first: between its two commits the pool may be one behind. A catalog or a
+//! pool that was put back to an earlier copy is told by that, before anything is done to either.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::{Deserialize, Serialize};
+
+use crate::connection::json;
+use crate::writer::Manner;
+use crate::{Catalog, CatalogError};
+
+const SETTING: &str = "epoch";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Names this catalog among all; chosen once.
+    pub identity: String,
+    pub number: u64,
+    /// The pool is known to hold the same number. Until then it may hold the one before.
+    pub confirmed: bool,
+}
+
+impl Catalog {
+    pub async fn epoch(&self) -> Result<Option<Epoch>, CatalogError> {
+        let tenant = self.default_tenant();
+        let text: Option<String> = self
+            .read(move |connection| {
+                let sql = "SELECT value FROM settings WHERE tenant = ? AND key = ?";
+                let mut statement = connection.prepare_cached(sql)?;
+                Ok(statement.query_row([tenant.as_str(), SETTING], |row| row.get(0)).optional()?)
+            })
+            .await?;
+        let corrupt = |_| CatalogError::Corrupt { findings: vec![format!("the setting `{SETTING}`")] };
+        text.map(|text| serde_json::from_str(&text).map_err(corrupt)).transpose()
+    }
+
+    /// Also on a full disk, from the reserve.
+    pub async fn set_epoch(&self, epoch: Epoch) -> Result<(), CatalogError> {
+        let tenant = self.default_tenant();
+        self.write(Manner::UPKEEP, move |connection: &Connection| {
+            connection
+                .prepare_cached("INSERT OR REPLACE INTO settings (tenant, key, value) VALUES (?, ?, ?)")?
+                .execute(params![tenant.as_str(), SETTING, json(&epoch, SETTING)?])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// The latest moment that anything here tells of; none for a catalog in which nothing ever happened.
+    pub async fn newest_ms(&self) -> Result<Option<u64>, CatalogError> {
+        self.read(|connection| {
+            let sql = "SELECT max(at) FROM (
+                           SELECT max(updated_ms) AS at FROM sandboxes
+                           UNION ALL SELECT at_ms FROM (SELECT at_ms FROM events ORDER BY seq DESC LIMIT 1))";
+            let newest: Option<i64> = connection.prepare_cached(sql)?.query_row((), |row| row.get(0))?;
+            Ok(newest.and_then(|newest| u64::try_from(newest).ok()))
+        })
+        .await
+    }
+}
