@@ -13,3 +13,6 @@ pub const EGRESS_PORT: u16 = 15_001;
 
 /// Where the resolver's doors listen.
 pub const DNS_PORT: u16 = 53;
+
+/// Where a sandbox finds its own API, at the gateway's address: what it remembers, and who it is.
+pub const OWN_PORT: u16 = 7700;

@@ -42,6 +42,9 @@ pub trait Fixture: Send + Sync {
     /// The same, to the resolver.
     fn leave_to_resolver(&self, id: &SandboxId, attachment: &Attachment) -> io::Result<std::net::TcpStream>;
 
+    /// The same, to the sandbox's own API.
+    fn leave_to_own(&self, id: &SandboxId, attachment: &Attachment) -> io::Result<std::net::TcpStream>;
+
     /// A socket of a program inside, connected to the resolver.
     fn ask_resolver(&self, id: &SandboxId, attachment: &Attachment) -> io::Result<UdpSocket>;
 
@@ -73,6 +76,7 @@ pub async fn all(fixture: &dyn Fixture) {
         doors_opened_again_take_over_and_what_was_accepted_lives_on(fixture, way).await;
         the_next_daemon_opens_the_doors_of_what_this_one_connected(fixture, way).await;
         only_a_connected_sandbox_has_doors(fixture, way).await;
+        the_own_door_is_the_sandboxs_alone_and_the_newest_wins(fixture, way).await;
         a_connect_dropped_midway_leaves_at_most_what_release_removes(fixture, way).await;
     }
     a_network_without_a_machine_is_whole_but_for_that(fixture).await;
@@ -305,6 +309,29 @@ async fn only_a_connected_sandbox_has_doors(fixture: &dyn Fixture, way: Way) {
     assert!(network.doors(&id).await.is_ok());
     release(network, &id).await;
     assert!(refused(network.doors(&id).await));
+}
+
+async fn the_own_door_is_the_sandboxs_alone_and_the_newest_wins(fixture: &dyn Fixture, way: Way) {
+    let (one, other) = (Leaving::start(fixture, way).await, Leaving::start(fixture, way).await);
+    let open = async |leaving: &Leaving<'_>| {
+        let door =
+            leaving.fixture.network().own_door(&leaving.id).await.expect("a connected sandbox has one");
+        tokio::net::TcpListener::from_std(door.into()).expect("a listening socket that does not block")
+    };
+    let (first, stranger) = (open(&one).await, open(&other).await);
+    // Still held, as by a daemon that hangs.
+    let newest = open(&one).await;
+    let mut inside = fixture.leave_to_own(&one.id, &one.link.attachment).expect("the door is open");
+    let (mut arrived, _) = accept(&newest).await;
+    arrived.write_all(b"x").await.expect("it is open");
+    inside.read_exact(&mut [0]).expect("the answer comes back");
+    assert!(stranger.accept().now_or_never().is_none(), "nobody else's connection arrives");
+    assert!(one.doors.tcp.accept().now_or_never().is_none(), "and the way out is another");
+    drop(first);
+    let (network, id) = (fixture.network(), one.id.clone());
+    one.end().await;
+    other.end().await;
+    assert!(matches!(network.own_door(&id).await, Err(NetworkError::NotConnected { .. })));
 }
 
 // === the pieces ===

@@ -1,5 +1,6 @@
 //! A driver that fails on demand; see [`Fault`].
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -50,6 +51,10 @@ impl<N: Network> Network for Faulty<N> {
 
     async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError> {
         self.run(self.inner.doors(id)).await
+    }
+
+    async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError> {
+        self.run(self.inner.own_door(id)).await
     }
 
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {

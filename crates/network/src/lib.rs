@@ -5,6 +5,7 @@
 //!   eth0 10.88.0.2/30, fd88::2/126  ◄──veth──►  gw0 10.88.0.1/30, fd88::1/126
 //!                                                ├─ TCP, wherever to ──► egress door
 //!                                                ├─ DNS to the gateway ─► resolver's doors
+//!                                                ├─ TCP to the gateway's port 7700 ─► the sandbox's own door
 //!                                                └─ all else: dropped; nothing is ever forwarded
 //! ```
 //!
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use burrow_model::SandboxId;
 
-pub use address::{DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
+pub use address::{DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, OWN_PORT, SANDBOX_V4, SANDBOX_V6};
 
 /// A driver that connects sandboxes.
 ///
@@ -60,6 +61,14 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// Doors keep the gateway namespace alive until they are closed, also beyond `release`.
     /// [`NetworkError::NotConnected`] for a sandbox that has no network.
     async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError>;
+
+    /// Opens the one door behind which is the sandbox's own API: a listening socket at the gateway's address, port
+    /// [`OWN_PORT`]. Whoever connects to it is a program in this sandbox, whatever it says of itself.
+    ///
+    /// It is the daemon that serves it, so it is opened once per start of the sandbox and once per start of the daemon.
+    /// As with [`Network::doors`] the newest wins, and it keeps the gateway namespace alive until it is closed. It does
+    /// not block and is closed on `exec`.
+    async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError>;
 
     /// Removes all that `connect` or `connect_later` made; handles given out for `id` stop dialling. Of an unknown sandbox: nothing to
     /// do.

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -37,6 +37,8 @@ struct State {
     ports: BTreeMap<u16, Option<SocketAddr>>,
     /// The newest doors of each connected sandbox.
     doors: BTreeMap<SandboxId, DoorAddresses>,
+    /// Where the newest own door of each connected sandbox listens.
+    own_doors: BTreeMap<SandboxId, SocketAddr>,
 }
 
 /// Where the doors of a simulated sandbox listen.
@@ -87,6 +89,11 @@ impl SimNetwork {
         self.state().doors.get(id).copied()
     }
 
+    /// Where the newest own door of `id` listens; `None` when it has none.
+    pub fn own_door_address(&self, id: &SandboxId) -> Option<SocketAddr> {
+        self.state().own_doors.get(id).copied()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,6 +105,7 @@ impl SimNetwork {
         let connection = state.connections;
         state.connected.insert(id.clone(), connection);
         state.doors.remove(id);
+        state.own_doors.remove(id);
         connection
     }
 
@@ -139,10 +147,24 @@ impl Network for SimNetwork {
         Ok(doors)
     }
 
+    async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError> {
+        let failed = |source| NetworkError::Step { step: "open the own door", id: id.to_string(), source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let mut state = self.state();
+        if !state.connected.contains_key(id) {
+            return Err(NetworkError::NotConnected { id: id.to_string() });
+        }
+        state.own_doors.insert(id.clone(), address);
+        Ok(listener.into())
+    }
+
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {
         let mut state = self.state();
         state.connected.remove(id);
         state.doors.remove(id);
+        state.own_doors.remove(id);
         Ok(())
     }
 

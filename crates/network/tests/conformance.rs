@@ -14,7 +14,7 @@ use burrow_model::SandboxId;
 use burrow_network::conformance::{self, Fixture};
 use burrow_network::linux::{LinuxNetwork, Options};
 use burrow_network::sim::SimNetwork;
-use burrow_network::{Attachment, DNS_PORT, GATEWAY_V4, Network, SANDBOX_V4};
+use burrow_network::{Attachment, DNS_PORT, GATEWAY_V4, Network, OWN_PORT, SANDBOX_V4};
 use support::scene::new_machine;
 
 /// Somewhere else, from a range reserved for documentation.
@@ -45,6 +45,10 @@ impl Fixture for Sim {
 
     fn leave_to_resolver(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<TcpStream> {
         TcpStream::connect(self.0.door_addresses(id).ok_or(io::ErrorKind::HostUnreachable)?.dns_tcp)
+    }
+
+    fn leave_to_own(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<TcpStream> {
+        TcpStream::connect(self.0.own_door_address(id).ok_or(io::ErrorKind::HostUnreachable)?)
     }
 
     fn ask_resolver(&self, id: &SandboxId, _attachment: &Attachment) -> io::Result<UdpSocket> {
@@ -100,6 +104,10 @@ impl Fixture for Linux {
 
     fn leave_to_resolver(&self, _id: &SandboxId, attachment: &Attachment) -> io::Result<TcpStream> {
         support::inside(net_of(attachment), || TcpStream::connect((GATEWAY_V4, DNS_PORT)))
+    }
+
+    fn leave_to_own(&self, _id: &SandboxId, attachment: &Attachment) -> io::Result<TcpStream> {
+        support::inside(net_of(attachment), || TcpStream::connect((GATEWAY_V4, OWN_PORT)))
     }
 
     fn ask_resolver(&self, _id: &SandboxId, attachment: &Attachment) -> io::Result<UdpSocket> {

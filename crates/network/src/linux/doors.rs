@@ -4,6 +4,7 @@
 //! tcp      [::]:15001, transparent: the rules bring every connection here, its destination unchanged
 //! dns_udp  [::]:53                  the rules let in what is for the gateway's own address, and nothing else
 //! dns_tcp  [::]:53
+//! own      [::]:7700                likewise; the daemon serves it, the others the egress process
 //! ```
 //!
 //! Each takes both families, so there is no way by v6 that is not also the way by v4. Two processes must never share a
@@ -23,7 +24,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use super::interfaces::Families;
 use super::netlink::{Batch, Protocol, Socket};
 use crate::Doors;
-use crate::address::{DNS_PORT, EGRESS_PORT};
+use crate::address::{DNS_PORT, EGRESS_PORT, OWN_PORT};
 
 /// Connections that wait to be accepted. More than a program opens at once; whoever floods is told to wait by its own
 /// kernel, and takes about 1 KiB of ours for each.
@@ -40,11 +41,17 @@ enum Door {
     Tcp,
     DnsUdp,
     DnsTcp,
+    Own,
 }
 
 /// Opens all doors in the current namespace, in place of any earlier ones.
 pub(super) fn open() -> io::Result<Doors> {
     open_for(Families::of_this_kernel())
+}
+
+/// Opens the door to the sandbox's own API in the current namespace, in place of an earlier one.
+pub(super) fn open_own() -> io::Result<OwnedFd> {
+    Door::Own.open(Families::of_this_kernel())
 }
 
 fn open_for(families: Families) -> io::Result<Doors> {
@@ -57,12 +64,13 @@ impl Door {
         match self {
             Self::Tcp => EGRESS_PORT,
             Self::DnsUdp | Self::DnsTcp => DNS_PORT,
+            Self::Own => OWN_PORT,
         }
     }
 
     fn kind(self) -> SocketType {
         match self {
-            Self::Tcp | Self::DnsTcp => SocketType::STREAM,
+            Self::Tcp | Self::DnsTcp | Self::Own => SocketType::STREAM,
             Self::DnsUdp => SocketType::DGRAM,
         }
     }
@@ -70,7 +78,7 @@ impl Door {
     fn open(self, families: Families) -> io::Result<OwnedFd> {
         let taken = |error: &io::Error| error.raw_os_error() == Some(Errno::ADDRINUSE.raw_os_error());
         match self {
-            Self::Tcp | Self::DnsTcp => match self.try_open(families) {
+            Self::Tcp | Self::DnsTcp | Self::Own => match self.try_open(families) {
                 // Whoever opens doors has the dialler's thread to itself, so once is enough.
                 Err(error) if taken(&error) => {
                     self.take_over(families)?;
@@ -104,7 +112,7 @@ impl Door {
         // still open somewhere. It does not let two of them listen.
         sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &anywhere(families, self.port()))?;
-        if matches!(self, Self::Tcp | Self::DnsTcp) {
+        if matches!(self, Self::Tcp | Self::DnsTcp | Self::Own) {
             rustix::net::listen(&socket, BACKLOG)?;
         }
         Ok(socket)
@@ -133,7 +141,7 @@ impl Door {
             Families::V4Only => AddressFamily::INET,
         };
         let protocol = match self {
-            Self::Tcp | Self::DnsTcp => ipproto::TCP,
+            Self::Tcp | Self::DnsTcp | Self::Own => ipproto::TCP,
             Self::DnsUdp => ipproto::UDP,
         };
         let family = u8::try_from(family.as_raw()).expect("both are below 256");

@@ -190,6 +190,12 @@ impl Network for LinuxNetwork {
         opened.map_err(step("open the doors", id))
     }
 
+    async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError> {
+        let namespace = self.namespace(id).await?;
+        let opened = self.dialler.within(namespace, doors::open_own).await;
+        opened.map_err(step("open the own door", id))
+    }
+
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {
         let held = self.gateways().remove(id);
         if let Some(gateway) = held.and_then(|held| held.upgrade()) {

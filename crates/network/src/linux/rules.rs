@@ -15,6 +15,8 @@
 //!     ip saddr 10.88.0.2 ip daddr 10.88.0.1 tcp dport 53 accept
 //!     ip6 saddr fd88::2 ip6 daddr fd88::1 udp dport 53 accept
 //!     ip6 saddr fd88::2 ip6 daddr fd88::1 tcp dport 53 accept
+//!     ip saddr 10.88.0.2 ip daddr 10.88.0.1 tcp dport 7700 accept
+//!     ip6 saddr fd88::2 ip6 daddr fd88::1 tcp dport 7700 accept
 //!     ip saddr 10.88.0.2 meta l4proto tcp tproxy ip to :15001 meta mark set 0x00000001 accept
 //!     ip6 saddr fd88::2 meta l4proto tcp tproxy ip6 to :15001 meta mark set 0x00000001 accept
 //!   }
@@ -23,7 +25,7 @@
 //! ```
 //!
 //! In words. Answers to connections that the daemon dialled come in, and so does neighbour discovery. Questions to the
-//! gateway's own port 53 reach the resolver's doors. Every other TCP connection, wherever to, is handed to the egress
+//! gateway's own port 53 reach the resolver's doors, and connections to its port 7700 the sandbox's own door. Every other TCP connection, wherever to, is handed to the egress
 //! door, which hears where it was meant to go. Everything else a sandbox sends is dropped before it is routed. It is
 //! an allow-list of the sandbox's own addresses, so a spoofed source is dropped by not being on it; and the last rules
 //! are the ones that hand over, so where no door is open (`tproxy` then lets the packet go on) nothing remains but the
@@ -40,7 +42,7 @@
 use super::expression::{Header, NFPROTO_IPV4, NFPROTO_IPV6, Rate, Rule, Transport};
 use super::interfaces::{Families, GATEWAY_INTERFACE, HANDED_OVER, SANDBOX_HARDWARE};
 use super::netlink::{APPEND, Attributes, Batch, CREATE};
-use crate::address::{DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
+use crate::address::{DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, OWN_PORT, SANDBOX_V4, SANDBOX_V6};
 
 const TABLE: &str = "burrow";
 const PREROUTING: &str = "prerouting";
@@ -164,6 +166,12 @@ fn add_rules(batch: &mut Batch, ends: &[Ends]) {
                 rule.goes_to_port(DNS_PORT).verdict(NF_ACCEPT);
             });
         }
+    }
+    for ends in ends {
+        add_rule(batch, |rule| {
+            let rule = ends.sent_to_gateway(rule).speaks(Transport::Tcp);
+            rule.goes_to_port(OWN_PORT).verdict(NF_ACCEPT);
+        });
     }
     // Last: what is not handed over because no door is open meets no rule any more.
     for ends in ends {
