@@ -5,6 +5,8 @@
 //!   /.burrow/guest     host root, 0555   readable, since a dump must open it; not writable, not by root inside either
 //!   /.burrow/empty     host root, 0555   covers directories of /proc and /sys that are nobody's business
 //!   /.burrow/meminfo   root inside       covers /proc/meminfo, kept up to date by the agent
+//!   /usr/local/bin/burrow-memory         a link to the agent's program, which under that name is the command; only where
+//!                                        the directory is there and the name is free
 //! ```
 //!
 //! Root inside owns `/`, so it may rename `/.burrow` away and put something else there: then that is set aside and
@@ -23,9 +25,13 @@ use super::entry::{self, Owner};
 const DIRECTORY: &str = ".burrow";
 const GUEST_MODE: u32 = 0o555;
 
+/// What the agent's program is called where programs inside look for it. `burrow_guest::memory` has the same name.
+const COMMAND: &str = "burrow-memory";
+
 pub(super) fn prepare(root: BorrowedFd<'_>, guest_binary: &Path, ram_bytes: u64) -> io::Result<()> {
     let directory = ours(root)?;
     install_guest(directory.as_fd(), guest_binary)?;
+    offer_command(root);
     entry::directory(directory.as_fd(), "empty", 0o555, Owner::Host)?;
     entry::overwrite(directory.as_fd(), "meminfo", meminfo(ram_bytes).as_bytes(), 0o644, Owner::Inside)
 }
@@ -43,6 +49,23 @@ fn ours(root: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 fn is_hosts(stat: &Stat) -> bool {
     (stat.st_uid, stat.st_gid) == (Owner::Host.id(), Owner::Host.id()) && stat.st_mode & 0o022 == 0
+}
+
+/// Puts the command where every shell looks. An image without the usual directories does without it.
+fn offer_command(root: BorrowedFd<'_>) {
+    let mut directory = None;
+    for name in ["usr", "local", "bin"] {
+        let parent = directory.as_ref().map_or(root, OwnedFd::as_fd);
+        match entry::open_directory(parent, name) {
+            Ok(found) => directory = Some(found),
+            Err(_) => return,
+        }
+    }
+    if let Some(bin) = directory
+        && let Err(error) = entry::symlink(bin.as_fd(), COMMAND, "/.burrow/guest")
+    {
+        tracing::debug!(%error, "a sandbox has no `burrow-memory` in its path");
+    }
 }
 
 /// Copies the program in, unless the copy of an earlier boot, or of the image, is still right.
