@@ -18,11 +18,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["api", "client", "daemon", "model"]),
     (
         "daemon",
-        &["api", "catalog", "egress", "engine", "guest", "images", "model", "network", "runtime", "volumes"],
+        &[
+            "api", "catalog", "egress", "engine", "guest", "images", "memory", "model", "network", "runtime",
+            "volumes",
+        ],
     ),
-    ("engine", &["catalog", "egress", "guest", "images", "model", "network", "runtime", "volumes"]),
+    ("engine", &["catalog", "egress", "guest", "images", "memory", "model", "network", "runtime", "volumes"]),
     ("egress", &["model", "network"]),
     ("catalog", &["model"]),
+    ("memory", &["model"]),
     ("runtime", &["model", "network"]),
     ("volumes", &["model"]),
     ("network", &["model"]),

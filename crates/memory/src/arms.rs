@@ -1,0 +1,311 @@
+//! The arms of recall: what a view finds by words, by meaning, and by what stood beside it.
+//!
+//! Every arm asks whether a row is visible before it ranks it; what a branch cannot see takes no place among the hits.
+
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::PoisonError;
+
+use rusqlite::OptionalExtension;
+
+use crate::MemoryError;
+use crate::space::arena::{CHUNK_ROWS, Row};
+use crate::space::reader::Reader;
+use crate::space::signs;
+
+/// Rows that one question ranks by words: some 10 ms of work. Terms are taken from the rarest on until they have so many;
+/// what is commoner tells little. A question of common terms only gets the newest of them.
+const RANKED_MAX: u64 = 20_000;
+
+/// A term is counted up to here: beyond it is common, whatever the count.
+const COUNTED_MAX: u64 = 100_000;
+
+/// Terms of one question.
+const TERMS_MAX: usize = 64;
+
+/// Terms whose count is kept; then all are forgotten, which costs one count each.
+const FREQUENCIES_KEPT: usize = 10_000;
+
+/// Rows the scan of signs hands on to be scored exactly: recall@10 is .998 with 500 on 100,000 real vectors.
+const RESCORED_MIN: usize = 500;
+
+/// Rows of a session that are looked at for one neighbour that is visible.
+const NEIGHBOURS_LOOKED_AT: usize = 1024;
+
+/// A word to look for, or several in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryTerm {
+    pub text: String,
+    /// Also what begins with it.
+    pub prefix: bool,
+}
+
+impl QueryTerm {
+    pub fn word(text: impl Into<String>) -> Self {
+        Self { text: text.into(), prefix: false }
+    }
+
+    /// As the text index wants it: quoted, so that no word of a question is an operator.
+    fn expression(&self) -> Option<String> {
+        if !self.text.chars().any(char::is_alphanumeric) {
+            return None;
+        }
+        let text: String = self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let star = if self.prefix { "*" } else { "" };
+        Some(format!("\"{}\"{star}", text.replace('"', "\"\"")))
+    }
+}
+
+/// What the words of a question found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lexical {
+    /// By BM25, higher is better.
+    pub hits: Vec<(Row, f32)>,
+    /// Terms so common that they were not looked for.
+    pub left_out: Vec<QueryTerm>,
+}
+
+/// How many rows have a term, when the space had so many rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frequency {
+    count: u64,
+    rows: u32,
+}
+
+impl Frequency {
+    /// Counts are for choosing between terms; they may be a tenth off.
+    fn is_fresh(self, rows: u32) -> bool {
+        rows >= self.rows && rows - self.rows <= self.rows / 10
+    }
+}
+
+#[derive(PartialEq)]
+struct Ranked(f32, Row);
+
+impl Eq for Ranked {}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ranked {
+    /// The worst is the greatest, so that a heap gives it away first; of equals the older.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.0.total_cmp(&self.0).then(other.1.cmp(&self.1))
+    }
+}
+
+/// The best so many.
+struct Best {
+    heap: BinaryHeap<Ranked>,
+    limit: usize,
+}
+
+impl Best {
+    fn new(limit: usize) -> Self {
+        Self { heap: BinaryHeap::with_capacity(limit.saturating_add(1).min(CHUNK_ROWS)), limit }
+    }
+
+    /// Whether this score would be among them.
+    fn wants(&self, score: f32) -> bool {
+        self.heap.len() < self.limit || self.heap.peek().is_some_and(|worst| score > worst.0)
+    }
+
+    fn offer(&mut self, score: f32, row: Row) {
+        self.heap.push(Ranked(score, row));
+        if self.heap.len() > self.limit {
+            self.heap.pop();
+        }
+    }
+
+    fn sorted(self) -> Vec<(Row, f32)> {
+        self.heap.into_sorted_vec().into_iter().map(|Ranked(score, row)| (row, score)).collect()
+    }
+}
+
+impl Reader<'_> {
+    /// Visible rows that have any of the terms, the best first.
+    pub fn lexical(&self, terms: &[QueryTerm], limit: usize) -> Result<Lexical, MemoryError> {
+        self.lexical_where(terms, limit, &|_| true)
+    }
+
+    /// As [`Reader::lexical`], of the rows that `admit` lets through.
+    pub fn lexical_where(
+        &self,
+        terms: &[QueryTerm],
+        limit: usize,
+        admit: &dyn Fn(Row) -> bool,
+    ) -> Result<Lexical, MemoryError> {
+        let (taken, left_out) = self.choose(terms)?;
+        if taken.is_empty() || limit == 0 {
+            return Ok(Lexical { hits: Vec::new(), left_out });
+        }
+        let mut statement = self.connection.prepare_cached(
+            "SELECT rowid, bm25(fts) FROM fts WHERE fts MATCH ? AND shown(rowid) ORDER BY rowid DESC",
+        )?;
+        let mut rows = statement.query([taken.join(" OR ")])?;
+        let mut best = Best::new(limit);
+        let mut ranked = 0;
+        while let Some(found) = rows.next()? {
+            let row = Row(found.get(0)?);
+            let score = -found.get::<_, f64>(1)? as f32;
+            if best.wants(score) && admit(row) {
+                best.offer(score, row);
+            }
+            ranked += 1;
+            if ranked >= RANKED_MAX {
+                break;
+            }
+        }
+        Ok(Lexical { hits: best.sorted(), left_out })
+    }
+
+    /// Terms from the rarest on, while they have not too many rows; at least one.
+    fn choose(&self, terms: &[QueryTerm]) -> Result<(Vec<String>, Vec<QueryTerm>), MemoryError> {
+        let mut known = BTreeMap::new();
+        for term in terms.iter().take(TERMS_MAX) {
+            if let Some(expression) = term.expression() {
+                known.entry(expression).or_insert(term);
+            }
+        }
+        let mut counted = Vec::with_capacity(known.len());
+        for (expression, term) in known {
+            let count = self.count(&expression)?;
+            if count > 0 {
+                counted.push((count, expression, term));
+            }
+        }
+        counted.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        let (mut taken, mut left_out, mut sum) = (Vec::new(), Vec::new(), 0);
+        for (count, expression, term) in counted {
+            sum += count;
+            if taken.is_empty() || sum <= RANKED_MAX {
+                taken.push(expression);
+            } else {
+                left_out.push(term.clone());
+            }
+        }
+        Ok((taken, left_out))
+    }
+
+    /// About how many rows of the space have a term. For choosing and weighing terms, not for showing: it counts what
+    /// other branches have, too.
+    pub fn document_frequency(&self, term: &str) -> Result<u64, MemoryError> {
+        QueryTerm::word(term).expression().map_or(Ok(0), |expression| self.count(&expression))
+    }
+
+    fn count(&self, expression: &str) -> Result<u64, MemoryError> {
+        let rows = self.lens.arena.end;
+        {
+            let known = self.space.frequencies.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(frequency) = known.get(expression).filter(|frequency| frequency.is_fresh(rows)) {
+                return Ok(frequency.count);
+            }
+        }
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT count(*) FROM (SELECT rowid FROM fts WHERE fts MATCH ?1 LIMIT ?2)")?;
+        let count = statement
+            .query_row((expression, crate::space::load::integer(COUNTED_MAX)), |row| {
+                crate::space::load::unsigned(row, 0)
+            })
+            .optional()?
+            .unwrap_or(0);
+        let mut known = self.space.frequencies.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= FREQUENCIES_KEPT {
+            known.clear();
+        }
+        known.insert(expression.to_owned(), Frequency { count, rows });
+        Ok(count)
+    }
+
+    /// Visible rows whose vectors point where this one does, the closest first. The vector has to be of the model in use.
+    pub fn nearest(
+        &self,
+        vector: &[f32],
+        limit: usize,
+        admit: &dyn Fn(Row) -> bool,
+    ) -> Result<Vec<(Row, f32)>, MemoryError> {
+        let wanted = signs::of(vector);
+        let arena = &self.lens.arena;
+        if wanted.len() != arena.stride || limit == 0 || arena.stride == 0 {
+            return Ok(Vec::new());
+        }
+        let mut close = Best::new(limit.max(RESCORED_MIN));
+        for (at, chunk) in arena.chunks.iter().enumerate() {
+            for (slot, stored) in chunk.signs.chunks_exact(arena.stride).enumerate() {
+                let apart: u32 = stored.iter().zip(&wanted).map(|(a, b)| (a ^ b).count_ones()).sum();
+                let score = -(apart as f32);
+                if chunk.covered[slot] && close.wants(score) {
+                    let row = Row((at * CHUNK_ROWS + slot) as u32);
+                    if self.visible(row) && admit(row) {
+                        close.offer(score, row);
+                    }
+                }
+            }
+        }
+        self.rescored(vector, close, limit)
+    }
+
+    fn rescored(&self, vector: &[f32], close: Best, limit: usize) -> Result<Vec<(Row, f32)>, MemoryError> {
+        let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+        if length == 0.0 || !length.is_finite() {
+            return Ok(Vec::new());
+        }
+        let query: Vec<f32> = vector.iter().map(|value| value / length).collect();
+        let mut statement =
+            self.connection.prepare_cached("SELECT scale, data FROM vectors WHERE row = ?")?;
+        let mut best = Best::new(limit);
+        let mut rows: Vec<Row> = close.heap.into_iter().map(|ranked| ranked.1).collect();
+        // In the order of the file.
+        rows.sort_unstable();
+        for row in rows {
+            let mut found = statement.query([row.number()])?;
+            if let Some(found) = found.next()? {
+                let scale = found.get::<_, f64>(0)? as f32;
+                let data = found.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+                best.offer(signs::cosine(&query, scale, data), row);
+            }
+        }
+        Ok(best.sorted())
+    }
+
+    /// The vectors of rows, of length one; `None` where there is none of the model in use.
+    pub fn vectors(&self, rows: &[Row]) -> Result<Vec<Option<Vec<f32>>>, MemoryError> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT scale, data FROM vectors WHERE row = ?")?;
+        let mut vector = |row: &Row| {
+            if !self.covered(*row) {
+                return Ok(None);
+            }
+            let unpack = |found: &rusqlite::Row<'_>| {
+                let data = found.get_ref(1)?.as_blob()?;
+                Ok(signs::unpack(found.get::<_, f64>(0)? as f32, data))
+            };
+            Ok(statement.query_row([row.number()], unpack).optional()?)
+        };
+        rows.iter().map(&mut vector).collect()
+    }
+
+    /// Whether a row has a vector of the model in use.
+    pub fn covered(&self, row: Row) -> bool {
+        self.lens.arena.place(row).is_some_and(|(chunk, slot)| chunk.covered[slot])
+    }
+
+    /// What happened just before and after, in the same session, as far as it is visible; in that order.
+    pub fn neighbours(&self, row: Row, before: usize, after: usize) -> Vec<Row> {
+        let arena = &self.lens.arena;
+        let Some((chunk, slot)) = arena.place(row) else { return Vec::new() };
+        let session = chunk.session[slot];
+        if session == 0 {
+            return Vec::new();
+        }
+        let place = (session, chunk.at_ms[slot], chunk.entity[slot], row.number());
+        let admit = |row: u32| self.visible(Row(row));
+        let mut found = arena.sessions.before(place, before, NEIGHBOURS_LOOKED_AT, admit);
+        found.reverse();
+        found.extend(arena.sessions.after(place, after, NEIGHBOURS_LOOKED_AT, admit));
+        found.into_iter().map(Row).collect()
+    }
+}

@@ -1,0 +1,399 @@
+//! Artifacts over every store: content, versions, damage, and what a sweep may remove.
+
+use std::io;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::{ObjectStore, ObjectStoreExt};
+use serde_json::json;
+
+use super::hash::BLOCK_BYTES;
+use super::sweep::SWEEP_GRACE_MS;
+use super::*;
+use crate::testing::World;
+use crate::{COLLECT_GRACE_MS, Kept, PageRequest, View};
+
+/// Longer than any grace.
+const LATER_MS: u64 = 30 * 24 * 3600 * 1000;
+
+fn new(name: &str) -> NewArtifact {
+    NewArtifact { name: name.to_owned(), media_type: "text/plain".to_owned(), metadata: Map::new() }
+}
+
+fn body(content: &[u8]) -> Body {
+    let pieces: Vec<_> = content.chunks(70_001).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    stream::iter(pieces).boxed()
+}
+
+fn content(bytes: u64, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|i| (i % 251) as u8 ^ seed).collect()
+}
+
+async fn put(view: &View, name: &str, content: &[u8]) -> Artifact {
+    view.artifact_put(new(name), body(content)).await.unwrap()
+}
+
+async fn get(view: &View, name: &str, version: Option<u64>, part: Part) -> Result<Vec<u8>, MemoryError> {
+    let read = view.artifact_get(name, version, part).await?;
+    let content: Vec<Bytes> = read.content.try_collect().await?;
+    let content = content.concat();
+    assert_eq!(content.len() as u64, read.range.end - read.range.start);
+    Ok(content)
+}
+
+async fn objects(store: &dyn ObjectStore) -> Vec<String> {
+    let mut found: Vec<_> =
+        store.list(None).map_ok(|object| object.location.to_string()).try_collect().await.unwrap();
+    found.sort();
+    found
+}
+
+/// Each test runs over each kind of store.
+async fn over_each(test: impl AsyncFn(World)) {
+    test(World::over(Arc::new(InMemory::new())).await).await;
+    let folder = tempfile::tempdir().unwrap();
+    test(World::over(local_store(folder.path()).unwrap()).await).await;
+}
+
+#[tokio::test]
+async fn content_comes_back_whole_and_in_parts() {
+    over_each(async |world| {
+        let view = world.view();
+        for bytes in [0, 1, 100, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12_345, 20 * BLOCK_BYTES] {
+            let sent = content(bytes, 3);
+            let artifact = put(&view, "dir/file.bin", &sent).await;
+            assert_eq!(artifact.hash, blake3::hash(&sent).to_hex().to_string());
+            assert_eq!(artifact.bytes, bytes);
+            assert_eq!(get(&view, "dir/file.bin", None, Part::All).await.unwrap(), sent, "{bytes} bytes");
+            let middle = bytes / 2;
+            for part in
+                [Part::From(middle), Part::Through(middle, middle), Part::Last(7), Part::Through(0, u64::MAX)]
+            {
+                let range = part.of(bytes).map(|range| range.start as usize..range.end as usize);
+                match range {
+                    Some(range) => {
+                        assert_eq!(get(&view, "dir/file.bin", None, part).await.unwrap(), sent[range])
+                    }
+                    None => assert!(matches!(
+                        get(&view, "dir/file.bin", None, part).await,
+                        Err(MemoryError::Range { .. })
+                    )),
+                }
+            }
+        }
+        assert!(matches!(
+            view.artifact_get("dir/other", None, Part::All).await,
+            Err(MemoryError::NotFound { .. })
+        ));
+        assert!(matches!(
+            view.artifact_get("dir/file.bin", None, Part::From(1 << 40)).await,
+            Err(MemoryError::Range { .. })
+        ));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn equal_content_is_stored_once_whoever_has_it() {
+    over_each(async |world| {
+        let (view, stranger) = (world.view(), world.view());
+        let sent = content(2 * BLOCK_BYTES, 1);
+        put(&view, "a", &sent).await;
+        put(&view, "b", &sent).await;
+        put(&stranger, "c", &sent).await;
+        let hash = blake3::hash(&sent).to_hex().to_string();
+        assert_eq!(objects(&*world.store).await, [format!("{}/{hash}", &hash[..2])]);
+        assert_eq!(get(&stranger, "c", None, Part::All).await.unwrap(), sent);
+        assert!(stranger.artifact("a", None).await.is_err());
+        assert!(stranger.artifact_linked(&hash).await.is_ok());
+        assert!(world.view().artifact_linked(&hash).await.is_err(), "a hash alone opens nothing");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_artifact_has_versions_metadata_and_a_past() {
+    let world = World::new().await;
+    let view = world.view();
+    let mut first = new("report");
+    first.metadata.insert("run".to_owned(), json!(7));
+    let first = view.artifact_put(first, body(b"one")).await.unwrap();
+    let child = world.fork(&view).await;
+    let second = put(&view, "report", b"two").await;
+    assert_eq!((first.version, second.version, first.metadata["run"].clone()), (1, 2, json!(7)));
+    assert_eq!(get(&view, "report", Some(1), Part::All).await.unwrap(), b"one");
+    assert_eq!(get(&child, "report", None, Part::All).await.unwrap(), b"one");
+    assert_eq!(view.artifact_versions("report").await.unwrap(), [second.clone(), first.clone()]);
+    view.artifact_forget("report").await.unwrap();
+    assert!(view.artifact("report", None).await.is_err() && view.artifact("report", Some(1)).await.is_err());
+    assert!(view.artifact_forget("report").await.is_err());
+    let past = world.at(&view, second.seq).await;
+    assert_eq!(get(&past, "report", None, Part::All).await.unwrap(), b"two");
+    assert_eq!(put(&view, "report", b"three").await.version, 3);
+    let listed = view.artifact_list("rep", PageRequest::first(10)).await.unwrap();
+    assert_eq!(listed.rows.iter().map(|artifact| artifact.version).collect::<Vec<_>>(), [3]);
+    assert_eq!(view.artifact_linked("report").await.unwrap().version, 3);
+    assert_eq!(view.artifact_linked(&blake3::hash(b"three").to_hex()).await.unwrap().name, "report");
+    assert!(
+        past.artifact_put(new("x"), body(b""))
+            .await
+            .is_err_and(|error| matches!(error, MemoryError::ReadOnly))
+    );
+}
+
+#[test]
+fn a_name_that_could_leave_a_folder_or_spoil_a_terminal_is_refused() {
+    for name in ["", "/a", "a//b", "a/", "..", "a/../b", "./a", "a\nb", "a\u{1b}[0m", &"x".repeat(513)] {
+        assert!(check_name(name).is_err(), "{name:?}");
+    }
+    for name in ["a", "a/b.c", "ünï/…", "a b", ".hidden", "...", &"x".repeat(512)] {
+        assert!(check_name(name).is_ok(), "{name:?}");
+    }
+    let mut odd = new("a");
+    odd.media_type = "text/plain\r\nx: y".to_owned();
+    assert!(odd.check().is_err());
+}
+
+#[tokio::test]
+async fn an_upload_that_breaks_off_leaves_nothing() {
+    over_each(async |world| {
+        let view = world.view();
+        let broken = |pieces: usize| -> Body {
+            let sound = stream::iter((0..pieces).map(|_| Ok(Bytes::from(vec![7; 1 << 20]))));
+            sound.chain(stream::iter([Err(io::Error::other("gone"))])).boxed()
+        };
+        for pieces in [0, 1, 30] {
+            let error = view.artifact_put(new("a"), broken(pieces)).await.unwrap_err();
+            assert!(matches!(error, MemoryError::Upload { .. }), "{error}");
+        }
+        assert!(view.artifact("a", None).await.is_err());
+        assert!(objects(&*world.store).await.is_empty());
+    })
+    .await;
+}
+
+// === damage ===
+
+fn flip(folder: &FilePath, hash: &str, at: usize) {
+    let path = folder.join(&hash[..2]).join(hash);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[at] ^= 0x10;
+    std::fs::write(&path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_found_before_its_block_leaves_and_sending_the_content_again_mends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::over(local_store(folder.path()).unwrap()).await;
+    let view = world.view();
+    let block = usize::try_from(BLOCK_BYTES).unwrap();
+    let sent = content(3 * BLOCK_BYTES, 9);
+    let artifact = put(&view, "a", &sent).await;
+    flip(folder.path(), &artifact.hash, 2 * block + 5);
+    let mut read = view.artifact_get("a", None, Part::All).await.unwrap().content;
+    assert_eq!(read.next().await.unwrap().unwrap(), sent[..block]);
+    assert_eq!(read.next().await.unwrap().unwrap(), sent[block..2 * block]);
+    let error = read.next().await.unwrap().unwrap_err();
+    assert!(matches!(&error, MemoryError::DamagedBlob { hash, .. } if *hash == artifact.hash), "{error}");
+    assert_eq!(
+        get(&view, "a", None, Part::Through(10, 20)).await.unwrap(),
+        sent[10..21],
+        "the rest is sound"
+    );
+    assert!(
+        get(&view, "a", None, Part::Last(1)).await.is_err(),
+        "a part of a damaged block is not handed out"
+    );
+    assert_eq!(put(&view, "again", &sent).await.hash, artifact.hash);
+    assert_eq!(get(&view, "a", None, Part::All).await.unwrap(), sent);
+}
+
+#[tokio::test]
+async fn content_that_is_missing_or_cut_is_an_answer_and_not_a_broken_stream() {
+    over_each(async |world| {
+        let view = world.view();
+        let artifact = put(&view, "a", &content(BLOCK_BYTES + 5, 2)).await;
+        let location = store::location_of(BlobHash::parse(&artifact.hash).unwrap());
+        world.store.put(&location, Bytes::from_static(b"short").into()).await.unwrap();
+        assert!(matches!(
+            view.artifact_get("a", None, Part::All).await,
+            Err(MemoryError::DamagedBlob { .. })
+        ));
+        world.store.delete(&location).await.unwrap();
+        let report = view.check().await.unwrap();
+        assert!(report.findings.iter().any(|finding| finding.part == "artifacts"), "{report:?}");
+        let error = view.artifact_get("a", None, Part::All).await.unwrap_err().to_string();
+        assert!(error.contains("is damaged: it is missing") && error.contains(&artifact.hash), "{error}");
+    })
+    .await;
+}
+
+// === collecting and sweeping ===
+
+/// Far enough from now that every grace is over: objects carry the machine's time, not the tests'.
+fn let_time_pass(world: &World) {
+    let now_ms = crate::Clock::now_ms(&crate::SystemClock).max(crate::Clock::now_ms(&*world.clock));
+    world.clock.set(now_ms + LATER_MS);
+}
+
+#[tokio::test]
+async fn content_goes_when_no_branch_and_no_snapshot_has_it_and_not_before() {
+    over_each(async |world| {
+        let (view, other) = (world.view(), world.view());
+        let space = &view.of().space.clone();
+        put(&view, "shared", b"shared by two spaces").await;
+        put(&other, "theirs", b"shared by two spaces").await;
+        put(&view, "pinned", b"seen by a snapshot").await;
+        put(&view, "forked", b"seen by a fork").await;
+        let point = view.point().await.unwrap().unwrap();
+        let child = world.fork(&view).await;
+        put(&view, "mine", b"mine alone").await;
+        for name in ["shared", "pinned", "forked", "mine"] {
+            view.artifact_forget(name).await.unwrap();
+        }
+        child.artifact_forget("pinned").await.unwrap();
+        let_time_pass(&world);
+        let branch = |view: &View| Kept::Branch(view.of().clone());
+        let keep = [branch(&view), branch(&child), Kept::Point(point)];
+        assert_eq!(world.memory.collect(space, &keep, true).await.unwrap().released, 1);
+        assert_eq!(world.memory.collect(space, &keep, false).await.unwrap().released, 1);
+        assert_eq!(world.memory.sweep(true).await.unwrap().blobs, 1);
+        assert_eq!(world.memory.sweep(false).await.unwrap().blobs, 1);
+        assert_eq!(objects(&*world.store).await.len(), 3);
+        assert_eq!(get(&child, "forked", None, Part::All).await.unwrap(), b"seen by a fork");
+        // The snapshot goes, then the fork.
+        let keep = [branch(&view), branch(&child)];
+        assert_eq!(world.memory.collect(space, &keep, false).await.unwrap().released, 1);
+        assert_eq!(world.memory.sweep(false).await.unwrap().blobs, 1, "what only the snapshot had");
+        let keep = [branch(&view)];
+        let collected = world.memory.collect(space, &keep, false).await.unwrap();
+        assert_eq!((collected.released, collected.branches), (2, 1));
+        assert_eq!(world.memory.sweep(false).await.unwrap().blobs, 1, "the other space still has its own");
+        assert_eq!(get(&other, "theirs", None, Part::All).await.unwrap(), b"shared by two spaces");
+        let past = world.at(&view, 3).await;
+        assert!(matches!(get(&past, "mine", None, Part::All).await, Err(MemoryError::NotFound { .. })));
+        assert!(matches!(get(&past, "forked", None, Part::All).await, Err(MemoryError::BlobGone { .. })));
+        world.memory.remove(&other.of().space).await.unwrap();
+        assert_eq!(world.memory.sweep(false).await.unwrap().blobs, 1);
+        assert!(objects(&*world.store).await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_crash_between_content_and_row_leaves_only_what_the_next_sweep_removes() {
+    over_each(async |world| {
+        let view = world.view();
+        put(&view, "kept", b"kept").await;
+        // Received and not placed; placed and not committed.
+        let blobs = world.memory.blob_store();
+        let received = blobs.receive("x", body(b"received")).await.unwrap();
+        let placed = blobs.receive("x", body(b"placed")).await.unwrap();
+        blobs.place(&placed).await.unwrap();
+        drop((received, placed));
+        assert_eq!(objects(&*world.store).await.len(), 3);
+        let now_ms = crate::Clock::now_ms(&crate::SystemClock);
+        world.clock.set(now_ms + SWEEP_GRACE_MS / 2);
+        assert_eq!(
+            world.memory.sweep(false).await.unwrap(),
+            Swept::default(),
+            "it could be an upload in flight"
+        );
+        let_time_pass(&world);
+        let swept = world.memory.sweep(false).await.unwrap();
+        assert_eq!((swept.blobs, swept.bytes, swept.unfinished), (1, 6, 1));
+        assert_eq!(get(&view, "kept", None, Part::All).await.unwrap(), b"kept");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_local_store_takes_back_cut_off_uploads_when_it_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    local_store(folder.path()).unwrap();
+    let left = folder.path().join("incoming/memxyz#1");
+    std::fs::write(&left, b"half").unwrap();
+    local_store(folder.path()).unwrap();
+    assert!(!left.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_that_runs_all_the_time_never_takes_what_is_being_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
+    let world = World::over(store).await;
+    // The grace of what is placed is over at once, so only the lock protects it; that of uploads is not.
+    world.clock.set(crate::Clock::now_ms(&crate::SystemClock) + 2 * SWEEP_GRACE_MS);
+    let memory = world.memory.clone();
+    let sweeper = tokio::spawn(async move {
+        let mut swept = 0;
+        loop {
+            swept += memory.sweep(false).await.unwrap().blobs;
+            tokio::task::yield_now().await;
+            if swept > u64::MAX / 2 {
+                return;
+            }
+        }
+    });
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..4u8 {
+        let view = world.view();
+        writers.spawn(async move {
+            for number in 0..15u8 {
+                let name = format!("{number}");
+                // The same few contents again and again, so that one is swept while it is stored anew.
+                let sent = vec![number % 3; 1000];
+                put(&view, &name, &sent).await;
+                assert_eq!(get(&view, &name, None, Part::All).await.unwrap(), sent, "writer {writer}");
+                view.artifact_forget(&name).await.unwrap();
+            }
+        });
+    }
+    while let Some(joined) = writers.join_next().await {
+        joined.unwrap();
+    }
+    sweeper.abort();
+}
+
+#[tokio::test]
+async fn what_nobody_keeps_is_removed_and_what_is_kept_stays() {
+    let world = World::new().await;
+    let view = world.view();
+    let space = view.of().space.clone();
+    let note = |text: &str| crate::NewEntry::note(text);
+    let kept_entry = view.add(vec![note("the parent remembers turnips")]).await.unwrap().remove(0);
+    view.kv_set("k", json!(1), None, crate::kv::Expect::Any).await.unwrap();
+    let point = view.point().await.unwrap().unwrap();
+    let child = world.fork(&view).await;
+    let dead_entry = child.add(vec![note("the child remembers parsnips")]).await.unwrap().remove(0);
+    child.kv_set("k", json!(2), None, crate::kv::Expect::Any).await.unwrap();
+    put(&child, "a", b"of the child").await;
+    view.add(vec![note("after the fork: carrots")]).await.unwrap();
+    world.clock.advance(COLLECT_GRACE_MS / 2);
+    let keep = [Kept::Branch(view.of().clone())];
+    let young = world.memory.collect(&space, &keep, false).await.unwrap();
+    assert_eq!(young, crate::Collected::default(), "a fork that is not on the list yet is young");
+    world.clock.advance(COLLECT_GRACE_MS);
+    let counted = world.memory.collect(&space, &keep, true).await.unwrap();
+    assert_eq!((counted.rows, counted.branches), (3, 1));
+    assert_eq!(child.kv_get("k").await.unwrap().unwrap().value, json!(2), "nothing was removed by counting");
+    assert_eq!(world.memory.collect(&space, &keep, false).await.unwrap(), counted);
+    assert_eq!(world.memory.collect(&space, &keep, false).await.unwrap().rows, 0);
+    assert!(view.get(&kept_entry.id).await.is_ok());
+    assert_eq!(view.kv_get("k").await.unwrap().unwrap().value, json!(1));
+    assert!(child.get(&dead_entry.id).await.is_err());
+    let report = view.check().await.unwrap();
+    assert!(report.findings.is_empty(), "{report:?}");
+    // A restore to the snapshot leaves the stretch after it behind.
+    let restored = world.memory.view(&crate::MemoryRef::branched(&space, Some(point.clone())));
+    restored.add(vec![note("another way: leeks")]).await.unwrap();
+    world.clock.advance(2 * COLLECT_GRACE_MS);
+    let keep = [Kept::Branch(restored.of().clone())];
+    assert_eq!(world.memory.collect(&space, &keep, false).await.unwrap().rows, 1);
+    assert!(restored.get(&kept_entry.id).await.is_ok());
+    assert!(restored.check().await.unwrap().findings.is_empty());
+}

@@ -1,0 +1,193 @@
+//! Finds entries that say the same thing: equal texts, and texts that differ in a word or two.
+//!
+//! Candidates are found by sketches (the smallest hashes of their word pairs: texts with much in common share one),
+//! then compared fully. Never joined: entries of different users, agents or kinds, and texts with other numbers or
+//! negations (`Likeness` is 0 for those). The oldest of a group is kept.
+
+use std::collections::HashMap;
+
+use burrow_model::MemoryId;
+
+use crate::context::alike::{Likeness, normal_text};
+
+/// Hashes of a text that others are looked for by. Of two texts that share 0.9 of their pairs, a given one of the
+/// smallest is common with at least that chance; that none of eight is happens once in a hundred million.
+const SKETCH: usize = 8;
+
+/// Entries compared for one sketch value: a hash shared by more than this is of a phrase everybody uses.
+const BUCKET_MAX: usize = 64;
+
+/// Kind, user, agent.
+pub(super) type Realm = (String, Option<String>, Option<String>);
+
+/// An entry, as far as joining goes.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) id: MemoryId,
+    pub(super) text: String,
+    /// What must be equal for two to be joined: kind, user, agent.
+    pub(super) realm: Realm,
+    pub(super) at_ms: u64,
+}
+
+/// `gone` says what `keep` says.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Join {
+    pub keep: MemoryId,
+    pub gone: Vec<MemoryId>,
+    /// Of the most different of them.
+    pub likeness: f32,
+}
+
+/// The joins among candidates. `near` is the least likeness; `None` for equal texts only.
+pub(super) fn find(candidates: &[Candidate], near: Option<f32>) -> Vec<Join> {
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_by_key(|at| (candidates[*at].at_ms, candidates[*at].id.clone()));
+    let mut equal: HashMap<(String, &Realm), usize> = HashMap::new();
+    let mut buckets: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut likenesses: HashMap<usize, Likeness> = HashMap::new();
+    let mut groups: HashMap<usize, (Vec<usize>, f32)> = HashMap::new();
+    for at in order {
+        let candidate = &candidates[at];
+        let key = (normal_text(&candidate.text), &candidate.realm);
+        if let Some(first) = equal.get(&key) {
+            groups.entry(*first).or_insert((Vec::new(), 1.0)).0.push(at);
+            continue;
+        }
+        let likeness = Likeness::of(&candidate.text);
+        let twin = near.and_then(|near| nearest(candidates, at, &likeness, &buckets, &likenesses, near));
+        if let Some((first, share)) = twin {
+            let group = groups.entry(first).or_insert((Vec::new(), 1.0));
+            group.0.push(at);
+            group.1 = group.1.min(share);
+            continue;
+        }
+        // Only those that are kept are compared with: a chain of small differences must not join its two ends.
+        equal.insert(key, at);
+        for hash in likeness.sketch(SKETCH) {
+            let bucket = buckets.entry(hash).or_default();
+            if bucket.len() < BUCKET_MAX {
+                bucket.push(at);
+            }
+        }
+        likenesses.insert(at, likeness);
+    }
+    let mut joins: Vec<(usize, (Vec<usize>, f32))> = groups.into_iter().collect();
+    joins.sort_by_key(|(keep, _)| (candidates[*keep].at_ms, candidates[*keep].id.clone()));
+    joins
+        .into_iter()
+        .map(|(keep, (gone, likeness))| Join {
+            keep: candidates[keep].id.clone(),
+            gone: gone.into_iter().map(|at| candidates[at].id.clone()).collect(),
+            likeness,
+        })
+        .collect()
+}
+
+fn nearest(
+    candidates: &[Candidate],
+    at: usize,
+    likeness: &Likeness,
+    buckets: &HashMap<u64, Vec<usize>>,
+    likenesses: &HashMap<usize, Likeness>,
+    near: f32,
+) -> Option<(usize, f32)> {
+    let mut best: Option<(usize, f32)> = None;
+    for hash in likeness.sketch(SKETCH) {
+        for other in buckets.get(&hash).map_or(&[][..], Vec::as_slice) {
+            if candidates[*other].realm != candidates[at].realm {
+                continue;
+            }
+            let share = likenesses.get(other).map_or(0.0, |other| other.with(likeness));
+            if share >= near && best.is_none_or(|(_, best)| share > best) {
+                best = Some((*other, share));
+            }
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn candidate(text: &str, at_ms: u64, user: Option<&str>) -> Candidate {
+        Candidate {
+            id: MemoryId::generate(),
+            text: text.to_owned(),
+            realm: ("note".to_owned(), user.map(str::to_owned), None),
+            at_ms,
+        }
+    }
+
+    const TEXT: &str =
+        "the deploy script needs the staging key before it can push any images to the registry of the team";
+
+    #[test]
+    fn the_oldest_of_equal_and_nearly_equal_texts_is_kept() {
+        let all = [
+            candidate(&TEXT.to_uppercase(), 3, None),
+            candidate(TEXT, 1, None),
+            candidate(&format!("{TEXT} today"), 2, None),
+        ];
+        let joins = find(&all, Some(0.85));
+        assert_eq!(joins.len(), 1);
+        assert_eq!(joins[0].keep, all[1].id);
+        assert_eq!(joins[0].gone, [all[2].id.clone(), all[0].id.clone()]);
+        assert!(joins[0].likeness < 1.0);
+        let exact = find(&all, None);
+        assert_eq!(exact[0].gone, std::slice::from_ref(&all[0].id));
+    }
+
+    #[test]
+    fn users_numbers_and_negations_keep_texts_apart() {
+        let all = [
+            candidate(TEXT, 1, Some("anna")),
+            candidate(TEXT, 2, Some("bob")),
+            candidate(&format!("{TEXT} 1"), 3, Some("anna")),
+            candidate(&format!("{TEXT} 2"), 4, Some("anna")),
+            candidate(&TEXT.replace("can", "cannot"), 5, Some("anna")),
+        ];
+        assert_eq!(find(&all, Some(0.5)), []);
+    }
+
+    #[test]
+    fn a_chain_of_small_differences_does_not_join_its_ends() {
+        let words: Vec<String> = (0..30).map(|n| format!("word{}", char::from(b'a' + (n % 26)))).collect();
+        let all: Vec<Candidate> = (0..6u64)
+            .map(|n| {
+                let mut text = words.clone();
+                for (letter, word) in (b'a'..).zip(text.iter_mut().take(n as usize * 2)) {
+                    *word = format!("other{}", char::from(letter));
+                }
+                candidate(&text.join(" "), n, None)
+            })
+            .collect();
+        for join in find(&all, Some(0.8)) {
+            let keep = all.iter().find(|c| c.id == join.keep).unwrap();
+            for gone in &join.gone {
+                let gone = all.iter().find(|c| c.id == *gone).unwrap();
+                assert!(Likeness::of(&keep.text).with(&Likeness::of(&gone.text)) >= 0.8);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_entry_is_kept_or_gone_and_never_both(picks in proptest::collection::vec(0usize..5, 0..40)) {
+            let texts = ["alpha beta gamma delta", "alpha beta gamma", "one two three four five", "yes", ""];
+            let all: Vec<Candidate> = picks.iter().enumerate().map(|(n, pick)| candidate(texts[*pick], n as u64, None)).collect();
+            let joins = find(&all, Some(0.9));
+            let mut gone: Vec<&MemoryId> = joins.iter().flat_map(|join| &join.gone).collect();
+            let count = gone.len();
+            gone.sort();
+            gone.dedup();
+            prop_assert_eq!(gone.len(), count);
+            prop_assert!(joins.iter().all(|join| !gone.contains(&&join.keep)));
+            let kinds: std::collections::HashSet<&usize> = picks.iter().collect();
+            prop_assert_eq!(all.len() - count, kinds.len());
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Asks an HTTP endpoint that speaks OpenAI's dialect: JSON in, JSON out, a key, bounds on time and size.
+//!
+//! One connection per request: what is asked takes tens of milliseconds at best, so keeping connections would save
+//! little and could hand a request to a connection that is just being closed.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// The largest answer that is read: 256 vectors of 3,072 numbers as JSON are about 15 MiB.
+const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Of an error's own words, what is shown.
+const WORDS_MAX: usize = 300;
+
+/// Where to ask, as the operator configured it.
+#[derive(Clone)]
+pub struct EndpointOptions {
+    /// Up to where `/embeddings` or `/chat/completions` follows: `https://host/v1`.
+    pub url: String,
+    pub key: Option<String>,
+    /// For a whole request, from the lookup of the name to the last byte of the answer.
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for EndpointOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EndpointOptions")
+            .field("url", &self.url)
+            .field("key", &self.key.as_ref().map(|_| "***"))
+            .field("timeout", &self.timeout)
+            .finish()
+    }
+}
+
+/// An endpoint that can be asked.
+#[derive(Clone)]
+pub struct Endpoint {
+    base: Uri,
+    key: Option<HeaderValue>,
+    timeout: Duration,
+    tls: Option<TlsConnector>,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("base", &self.base)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    #[error("`{url}` is not an address to ask: {why}")]
+    Address { url: String, why: &'static str },
+    #[error("could not use the certificates of this machine")]
+    Certificates(#[source] io::Error),
+    #[error("could not reach `{url}`")]
+    Reach { url: String, source: io::Error },
+    #[error("`{url}` did not answer within {seconds} s")]
+    Late { url: String, seconds: u64 },
+    #[error("`{url}` answered {status}: {words}")]
+    Refused { url: String, status: u16, words: String },
+    #[error("the answer of `{url}` is not JSON, or larger than {ANSWER_BYTES_MAX} bytes")]
+    Unreadable { url: String },
+}
+
+impl EndpointError {
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Address { .. } => Some("give it as `https://host/v1`, without `/embeddings`"),
+            Self::Certificates(_) => Some("install the `ca-certificates` package"),
+            Self::Refused { status: 401 | 403, .. } => Some("check the configured key"),
+            Self::Refused { status: 404, .. } => Some("check the configured address and model"),
+            Self::Reach { .. } | Self::Late { .. } => Some("what was not embedded is tried again later"),
+            Self::Refused { .. } | Self::Unreadable { .. } => None,
+        }
+    }
+}
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+impl Endpoint {
+    pub fn new(options: &EndpointOptions) -> Result<Self, EndpointError> {
+        let address = |why| EndpointError::Address { url: options.url.clone(), why };
+        let base: Uri =
+            options.url.trim_end_matches('/').parse().map_err(|_| address("it cannot be read"))?;
+        if base.host().is_none() || base.query().is_some() {
+            return Err(address("it needs a host, and no query"));
+        }
+        let tls = match base.scheme_str() {
+            Some("http") => None,
+            Some("https") => Some(connector().map_err(EndpointError::Certificates)?),
+            _ => return Err(address("it begins with neither `https://` nor `http://`")),
+        };
+        let key = match &options.key {
+            None => None,
+            Some(key) => {
+                let mut value = HeaderValue::try_from(format!("Bearer {}", key.trim()))
+                    .map_err(|_| address("its key has characters that no header may hold"))?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok(Self { base, key, timeout: options.timeout, tls })
+    }
+
+    /// The address as shown to people; a key is never part of it.
+    pub fn url(&self, path: &str) -> String {
+        let (scheme, host) = (self.base.scheme_str().unwrap_or("http"), self.host_and_port());
+        format!("{scheme}://{host}{}{path}", self.base.path().trim_end_matches('/'))
+    }
+
+    /// Posts a document and reads the answer's.
+    pub async fn post(&self, path: &str, document: &Value) -> Result<Value, EndpointError> {
+        match tokio::time::timeout(self.timeout, self.exchange(path, document)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(EndpointError::Late { url: self.url(path), seconds: self.timeout.as_secs() }),
+        }
+    }
+
+    async fn exchange(&self, path: &str, document: &Value) -> Result<Value, EndpointError> {
+        let url = self.url(path);
+        let failed = |source| EndpointError::Reach { url: url.clone(), source };
+        let wire = self.connect().await.map_err(failed)?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(wire)).await.map_err(other).map_err(failed)?;
+        // Ends with the sender, which this function owns.
+        let driving = tokio::spawn(connection);
+        let answer = sender.send_request(self.request(path, document).map_err(failed)?).await;
+        let read = match answer {
+            Ok(answer) => read(answer, &url).await,
+            Err(error) => Err(failed(other(error))),
+        };
+        driving.abort();
+        read
+    }
+
+    fn request(&self, path: &str, document: &Value) -> io::Result<Request<Full<Bytes>>> {
+        let target = format!("{}{path}", self.base.path().trim_end_matches('/'));
+        let mut request = Request::post(target)
+            .header(HOST, self.host_and_port())
+            .header(CONTENT_TYPE, "application/json")
+            .header(USER_AGENT, concat!("burrow/", env!("CARGO_PKG_VERSION")));
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key);
+        }
+        request.body(Full::new(document.to_string().into())).map_err(other)
+    }
+
+    async fn connect(&self) -> io::Result<Box<dyn Io>> {
+        let host = self.base.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let port = self.base.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        let tcp = TcpStream::connect((host, port)).await?;
+        tcp.set_nodelay(true)?;
+        match &self.tls {
+            None => Ok(Box::new(tcp)),
+            Some(tls) => {
+                let name = ServerName::try_from(host.to_owned()).map_err(other)?;
+                Ok(Box::new(tls.connect(name, tcp).await?))
+            }
+        }
+    }
+
+    fn host_and_port(&self) -> String {
+        self.base.authority().map_or_else(String::new, |authority| {
+            // What stands before an `@` would be a password.
+            authority.as_str().rsplit('@').next().unwrap_or_default().to_owned()
+        })
+    }
+}
+
+async fn read(answer: http::Response<hyper::body::Incoming>, url: &str) -> Result<Value, EndpointError> {
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let Ok(body) = body.map(|body| body.to_bytes()) else {
+        return Err(EndpointError::Unreadable { url: url.to_owned() });
+    };
+    if status != StatusCode::OK {
+        let words = words(&body);
+        return Err(EndpointError::Refused { url: url.to_owned(), status: status.as_u16(), words });
+    }
+    serde_json::from_slice(&body).map_err(|_| EndpointError::Unreadable { url: url.to_owned() })
+}
+
+/// What an error says of itself, as one short line without anything a terminal would obey.
+fn words(body: &[u8]) -> String {
+    let document: Option<Value> = serde_json::from_slice(body).ok();
+    let said = document.as_ref().and_then(|document| {
+        let error = document.get("error").unwrap_or(document);
+        error.get("message").or(Some(error)).and_then(Value::as_str)
+    });
+    let text = said.map_or_else(|| String::from_utf8_lossy(body), Into::into);
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect()
+}
+
+fn connector() -> io::Result<TlsConnector> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in rustls_native_certs::load_native_certs().certs {
+        // One that cannot be read vouches for nobody; the others still do.
+        let _ = roots.add(certificate);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::other(error)
+}

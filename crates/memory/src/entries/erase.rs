@@ -1,0 +1,182 @@
+//! Erases, for the law: every version on every branch, out of every index, out of the file.
+//!
+//! Unlike everything else this looks at the whole file, not at what a branch sees: a text that went with a restore is
+//! still in the file, and whoever has to erase it does not know on which branch it lies. What is left is a row without
+//! content, so that numbers, branches and points keep their meaning.
+
+use std::collections::BTreeSet;
+
+use burrow_model::MemoryId;
+
+use super::forget::{check_count, older};
+use super::types::{Forgotten, Which};
+use crate::limits::FORGOTTEN_SHOWN_MAX;
+use crate::space::arena::{Arena, ERASED, Row};
+use crate::space::load::{integer, number};
+use crate::space::reader::Reader;
+use crate::space::slots::Access;
+use crate::space::writer::{LogKind, Writer};
+use crate::{MemoryError, View, blocking};
+
+/// Entries that are erased in one commit.
+const ERASED_AT_ONCE: usize = 500;
+
+/// How often the journal is tried to be emptied while readers of the past hold it, and how long in between: ten seconds.
+const TRUNCATIONS_MAX: u32 = 100;
+const TRUNCATION_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+impl View {
+    /// Erases entries everywhere. Answered once nothing is left in the file nor in its journal.
+    pub async fn erase(&self, what: &Which, dry_run: bool) -> Result<Forgotten, MemoryError> {
+        if self.is_read_only() {
+            return Err(MemoryError::ReadOnly);
+        }
+        let which = what.clone();
+        let found = self.read(move |reader| meant(reader, &which)).await?;
+        let count = found.len() as u64;
+        let ids = found.iter().take(FORGOTTEN_SHOWN_MAX).map(|(_, id)| id.clone()).collect();
+        if dry_run || found.is_empty() {
+            return Ok(Forgotten { count, ids });
+        }
+        for part in found.chunks(ERASED_AT_ONCE) {
+            let entities: Vec<u32> = part.iter().map(|(entity, _)| *entity).collect();
+            let work = move |writer: &mut Writer<'_>| {
+                let mut words = BTreeSet::new();
+                entities.iter().try_for_each(|entity| erase(writer, *entity, &mut words))?;
+                erase_words(writer, &words)
+            };
+            self.write_weighed(part.len(), work).await?;
+        }
+        self.leave_no_trace().await?;
+        Ok(Forgotten { count, ids })
+    }
+
+    /// The journal still has pages from before, and a reader may still need them.
+    async fn leave_no_trace(&self) -> Result<(), MemoryError> {
+        for _ in 0..TRUNCATIONS_MAX {
+            let space = self.space(Access::Write).await?;
+            if blocking(move || space.truncate_journal()).await? {
+                return Ok(());
+            }
+            tokio::time::sleep(TRUNCATION_PAUSE).await;
+        }
+        Err(MemoryError::Busy { space: self.of.space.clone() })
+    }
+}
+
+/// The entities that are meant, in any version, on any branch, forgotten or not.
+fn meant(reader: &Reader<'_>, which: &Which) -> Result<Vec<(u32, MemoryId)>, MemoryError> {
+    let arena = &reader.lens.arena;
+    let mut entities: Vec<u32> = match which {
+        Which::Ids(ids) => {
+            check_count(ids)?;
+            let mut entities = Vec::new();
+            for id in ids {
+                entities.extend(reader.entity(id)?.filter(|entity| !is_erased(arena, *entity)));
+            }
+            entities
+        }
+        Which::Filter(filter) => matching(reader, filter)?,
+        Which::OlderThanMs(age_ms) => matching(reader, &older(reader, *age_ms))?,
+    };
+    entities.sort_unstable();
+    entities.dedup();
+    let mut found = Vec::with_capacity(entities.len());
+    for entity in entities {
+        let mut statement = reader.connection.prepare_cached("SELECT id FROM ids WHERE entity = ?")?;
+        let id: String = statement.query_row([entity], |row| row.get(0))?;
+        found.extend(id.parse().ok().map(|id| (entity, id)));
+    }
+    Ok(found)
+}
+
+fn matching(reader: &Reader<'_>, filter: &super::Filter) -> Result<Vec<u32>, MemoryError> {
+    let arena = &reader.lens.arena;
+    let sieve = reader.filter(filter)?;
+    let there = |row: &Row| arena.place(*row).is_some_and(|(chunk, slot)| chunk.flags(slot) & ERASED == 0);
+    let rows = arena.rows_up().filter(there).filter(|row| sieve.admits_content(*row));
+    Ok(rows.filter_map(|row| arena.place(row)).map(|(chunk, slot)| chunk.entity[slot]).collect())
+}
+
+fn is_erased(arena: &Arena, entity: u32) -> bool {
+    arena.place(Row(entity)).is_some_and(|(chunk, slot)| chunk.flags(slot) & ERASED != 0)
+}
+
+fn erase(writer: &mut Writer<'_>, entity: u32, words: &mut BTreeSet<u32>) -> Result<(), MemoryError> {
+    let connection = writer.connection();
+    if connection.prepare_cached("SELECT 1 FROM erased WHERE entity = ?")?.exists([entity])? {
+        return Ok(());
+    }
+    let seq = writer.next_seq(LogKind::Erase)?;
+    let rows: Vec<u32> = connection
+        .prepare_cached(
+            "SELECT row FROM entries WHERE row = ?1 AND entity = ?1
+             UNION SELECT row FROM entries WHERE entity = ?1 AND (version > 1 OR row <> entity)",
+        )?
+        .query_map([entity], |row| number(row, 0))?
+        .collect::<Result<_, _>>()?;
+    for row in rows {
+        erase_row(writer, row, words)?;
+    }
+    for sql in [
+        "DELETE FROM keys WHERE entity = ?",
+        "DELETE FROM marks WHERE entity = ?",
+        "DELETE FROM supersedes WHERE target = ?",
+    ] {
+        connection.prepare_cached(sql)?.execute([entity])?;
+    }
+    connection
+        .prepare_cached("INSERT INTO erased (entity, seq) VALUES (?, ?)")?
+        .execute((entity, integer(seq)))?;
+    writer.effects().erased_entities.push(entity);
+    Ok(())
+}
+
+fn erase_row(writer: &mut Writer<'_>, row: u32, words: &mut BTreeSet<u32>) -> Result<(), MemoryError> {
+    let connection = writer.connection();
+    words.extend(words_of(writer, row)?);
+    // The index is told the text it had; with `secure-delete` it removes the words at once.
+    connection
+        .prepare_cached(
+            "INSERT INTO fts (fts, rowid, text) SELECT 'delete', row, text FROM texts WHERE row = ?",
+        )?
+        .execute([row])?;
+    for sql in [
+        "DELETE FROM texts WHERE row = ?",
+        "DELETE FROM vectors WHERE row = ?",
+        "DELETE FROM supersedes WHERE row = ?",
+        "UPDATE entries SET at_ms = 0, importance = 0, kind = 0, session = 0, source = 0, user = 0, agent = 0, count = 0,
+             bytes = 0, tags = 0, hash = NULL, erased = 1, model = NULL, signs = NULL WHERE row = ?",
+    ] {
+        connection.prepare_cached(sql)?.execute([row])?;
+    }
+    writer.effects().erased_rows.push(row);
+    Ok(())
+}
+
+/// Names that nothing has any more: a session, a user, an agent, a source.
+fn erase_words(writer: &mut Writer<'_>, words: &BTreeSet<u32>) -> Result<(), MemoryError> {
+    let connection = writer.connection();
+    for word in words {
+        let mut statement = connection.prepare_cached(
+            "SELECT 1 FROM entries WHERE kind = ?1 OR session = ?1 OR source = ?1 OR user = ?1 OR agent = ?1",
+        )?;
+        if !statement.exists([word])? {
+            connection.prepare_cached("DELETE FROM words WHERE no = ?")?.execute([word])?;
+            writer.effects().removed_words.push(*word);
+        }
+    }
+    Ok(())
+}
+
+/// The words of a row that few others can share: the kind is one of a handful, and no secret.
+fn words_of(writer: &Writer<'_>, row: u32) -> Result<Vec<u32>, MemoryError> {
+    let mut statement = writer
+        .connection()
+        .prepare_cached("SELECT session, source, user, agent FROM entries WHERE row = ?")?;
+    let mut words = statement.query_row([row], |row| {
+        Ok(vec![number(row, 0)?, number(row, 1)?, number(row, 2)?, number(row, 3)?])
+    })?;
+    words.retain(|word| *word != 0);
+    Ok(words)
+}

@@ -1,0 +1,75 @@
+//! Forgets: a mark on this branch. What was forgotten stays in the past and in other branches.
+
+use burrow_model::MemoryId;
+
+use super::filter::Filter;
+use super::types::{Forgotten, Which};
+use crate::limits::{FORGOTTEN_SHOWN_MAX, IDS_MAX};
+use crate::space::arena::Row;
+use crate::space::marks::Mark;
+use crate::space::reader::Reader;
+use crate::{MemoryError, View};
+
+/// Entries that are forgotten in one commit; more take several.
+const FORGOTTEN_AT_ONCE: usize = 5000;
+
+impl View {
+    /// Takes entries out of this branch's present.
+    pub async fn forget(&self, what: &Which, dry_run: bool) -> Result<Forgotten, MemoryError> {
+        if self.is_read_only() {
+            return Err(MemoryError::ReadOnly);
+        }
+        let which = what.clone();
+        let ids = self.read(move |reader| meant(reader, &which)).await?;
+        let mut count = ids.len() as u64;
+        if !dry_run {
+            count = 0;
+            for part in ids.chunks(FORGOTTEN_AT_ONCE) {
+                count += self.mark(part, Mark::Forgotten).await?;
+            }
+        }
+        Ok(Forgotten { count, ids: ids.into_iter().take(FORGOTTEN_SHOWN_MAX).collect() })
+    }
+}
+
+/// The visible entries that are meant.
+fn meant(reader: &Reader<'_>, which: &Which) -> Result<Vec<MemoryId>, MemoryError> {
+    let rows: Vec<Row> = match which {
+        Which::Ids(ids) => {
+            check_count(ids)?;
+            let mut rows = Vec::new();
+            for id in ids {
+                rows.extend(reader.row_of(id)?);
+            }
+            rows.sort_unstable();
+            rows.dedup();
+            rows
+        }
+        Which::Filter(filter) => {
+            let sieve = reader.filter(filter)?;
+            reader.rows().filter(|row| sieve.admits(*row)).collect()
+        }
+        Which::OlderThanMs(age_ms) => {
+            let filter = older(reader, *age_ms);
+            let sieve = reader.filter(&filter)?;
+            reader.rows().filter(|row| sieve.admits(*row)).collect()
+        }
+    };
+    let mut ids = Vec::with_capacity(rows.len());
+    for row in rows {
+        ids.extend(reader.id_of(row)?);
+    }
+    Ok(ids)
+}
+
+pub(super) fn older(reader: &Reader<'_>, age_ms: u64) -> Filter {
+    Filter { until_ms: Some(reader.now_ms().saturating_sub(age_ms)), ..Filter::everything() }
+}
+
+pub(super) fn check_count(ids: &[MemoryId]) -> Result<(), MemoryError> {
+    if ids.len() > IDS_MAX {
+        let why = format!("there are {}, and {IDS_MAX} can be named at once", ids.len());
+        return Err(MemoryError::invalid("the list of ids", why));
+    }
+    Ok(())
+}

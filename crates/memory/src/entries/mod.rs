@@ -1,0 +1,29 @@
+//! Episodic memory: entries, their versions, and what becomes of them.
+
+mod add;
+mod erase;
+mod export;
+mod fetch;
+mod filter;
+mod forget;
+mod list;
+pub(crate) mod put;
+mod sieve;
+mod stats;
+pub(crate) mod tags;
+mod types;
+mod update;
+mod valid;
+
+pub(crate) use add::{add, by_key, embed_now, remember_key, twin};
+pub use export::EXPORT_VERSION;
+pub use export::{ExportLine, Imported};
+pub(crate) use fetch::fetch;
+pub use filter::{Condition, Filter, Op};
+pub use list::SESSION_GAP_MS;
+pub use sieve::Sieve;
+pub use types::{
+    Added, Entry, EntryChange, Forgotten, IMPORTANCE_USUAL, KIND_NOTE, NewEntry, SessionInfo, Stats,
+    VectorStats, Version, VersionKind, Which,
+};
+pub(crate) use update::{content_of, unpacked, update};

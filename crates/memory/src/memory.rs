@@ -1,0 +1,114 @@
+//! All spaces of this host.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burrow_model::{MemoryRef, SpaceId};
+use tokio::sync::Semaphore;
+
+use crate::artifacts::Blobs;
+use crate::clock::Clock;
+use crate::embed::Embedder;
+use crate::limits::Limits;
+use crate::space::slots::Slots;
+use crate::view::{Cut, View};
+use crate::{MemoryError, blocking};
+
+/// What memory needs.
+#[derive(Clone, Debug)]
+pub struct MemoryOptions {
+    /// One file per space goes here.
+    pub folder: PathBuf,
+    /// Where the contents of artifacts go.
+    pub artifacts: Arc<dyn object_store::ObjectStore>,
+    pub embedder: Arc<dyn Embedder>,
+    pub clock: Arc<dyn Clock>,
+    pub limits: Limits,
+}
+
+/// All spaces of this host. A cheap handle.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) slots: Slots,
+    pub(crate) artifacts: Blobs,
+    pub(crate) embedder: Arc<dyn Embedder>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) readers: Arc<Semaphore>,
+}
+
+impl Memory {
+    pub async fn open(options: MemoryOptions) -> Result<Self, MemoryError> {
+        let MemoryOptions { folder, artifacts, embedder, clock, limits } = options;
+        let made = folder.clone();
+        blocking(move || {
+            std::fs::create_dir_all(&made)
+                .map_err(|source| MemoryError::Folder { path: made.clone(), source })
+        })
+        .await?;
+        let readers = Arc::new(Semaphore::new(limits.readers_max.max(1)));
+        let slots = Slots::new(folder, Arc::clone(&clock), Arc::clone(&embedder), limits);
+        let artifacts = Blobs::new(artifacts);
+        let shared = Shared { slots, artifacts, embedder, clock, readers };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// A branch as it is now. Does no IO.
+    pub fn view(&self, of: &MemoryRef) -> View {
+        View { shared: Arc::clone(&self.shared), of: of.clone(), cut: Cut::Now }
+    }
+
+    /// The embedder in use.
+    pub fn embedder(&self) -> &Arc<dyn Embedder> {
+        &self.shared.embedder
+    }
+
+    /// Spaces that have a file.
+    pub async fn spaces(&self) -> Result<Vec<SpaceId>, MemoryError> {
+        let folder = self.shared.slots.folder.clone();
+        blocking(move || {
+            let failed = |source| MemoryError::Folder { path: folder.clone(), source };
+            let mut spaces = Vec::new();
+            for file in std::fs::read_dir(&folder).map_err(failed)? {
+                let name = file.map_err(failed)?.file_name();
+                let id = name.to_str().and_then(|name| name.strip_suffix(".db"));
+                spaces.extend(id.and_then(|id| id.parse::<SpaceId>().ok()));
+            }
+            spaces.sort();
+            Ok(spaces)
+        })
+        .await
+    }
+
+    /// Closes a space and removes its file. Repeatable.
+    pub async fn remove(&self, space: &SpaceId) -> Result<(), MemoryError> {
+        let path = self.shared.slots.path(space);
+        let remove =
+            move || {
+                // The file first: without it the journals mean nothing, and a crash in between leaves no half of a space.
+                for suffix in ["", "-wal", "-shm"] {
+                    let mut name = path.clone().into_os_string();
+                    name.push(suffix);
+                    let removed = std::fs::remove_file(&name);
+                    removed
+                        .or_else(|error| {
+                            if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+                        })
+                        .map_err(|source| MemoryError::Folder { path: name.into(), source })?;
+                }
+                Ok(())
+            };
+        self.shared.slots.closed_for(space, remove).await?;
+        self.shared.slots.forget(space);
+        Ok(())
+    }
+
+    /// Waits for what runs, then closes every file.
+    pub async fn close(&self) {
+        self.shared.slots.close().await;
+    }
+}

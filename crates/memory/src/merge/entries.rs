@@ -1,0 +1,297 @@
+//! Brings entries: each is added, joined, given a new version, forgotten, or listed as a contradiction.
+
+use std::collections::HashMap;
+
+use super::incoming::{Incoming, IncomingEntry, Ours, realm_of, subject_of};
+use super::{ContradictionKind, Merged, Side};
+use crate::context::alike::normal_text;
+use crate::embed::ModelId;
+use crate::entries::put::{Put, put};
+use crate::entries::{by_key, content_of, fetch, remember_key, twin, unpacked};
+use crate::space::load::integer;
+use crate::space::marks::Mark;
+use crate::space::writer::{Current, Writer};
+use crate::{Entry, MemoryError, MemoryId};
+
+pub(super) fn bring(
+    writer: &mut Writer<'_>,
+    incoming: &Incoming,
+    model: &ModelId,
+    vectors: Option<&[Vec<f32>]>,
+    ours: &Ours,
+    merged: &mut Merged,
+) -> Result<Vec<(MemoryId, MemoryId)>, MemoryError> {
+    let mut bringer =
+        Bringer { writer, incoming, model, ours, merged, joins: incoming.joins.clone(), joined: Vec::new() };
+    for (at, entry) in incoming.entries.iter().enumerate() {
+        bringer.one(entry, vectors.map(|vectors| vectors[at].as_slice()))?;
+    }
+    Ok(bringer.joined)
+}
+
+struct Bringer<'a, 'w> {
+    writer: &'a mut Writer<'w>,
+    incoming: &'a Incoming,
+    model: &'a ModelId,
+    ours: &'a Ours,
+    merged: &'a mut Merged,
+    /// Their ids that are others here: from earlier merges and this one.
+    joins: HashMap<MemoryId, MemoryId>,
+    joined: Vec<(MemoryId, MemoryId)>,
+}
+
+/// The parent's side of an entry.
+struct Here {
+    current: Current,
+    entry: Entry,
+}
+
+impl Bringer<'_, '_> {
+    fn one(&mut self, theirs: &IncomingEntry, vector: Option<&[f32]>) -> Result<(), MemoryError> {
+        let id = self.joins.get(&theirs.id).unwrap_or(&theirs.id).clone();
+        let here = self.here(&id)?;
+        match (&theirs.now, &theirs.base, here) {
+            (None, _, None) => Ok(()),
+            (None, None, Some(_)) => Ok(()),
+            (None, Some(base), Some(here)) => self.forget(&id, base, &here),
+            (Some(now), base, Some(here)) if same(now, &here.entry) => {
+                self.merged.joined += u64::from(base.is_none());
+                self.repeat(&here, if base.is_none() { 0 } else { theirs.repeated })
+            }
+            (Some(now), None, None) => self.add(theirs, now, vector),
+            (Some(now), None, Some(here)) => {
+                self.contradict(ContradictionKind::BothChanged, &id, Some(&here.entry), Some(now));
+                Ok(())
+            }
+            // The child only counted it.
+            (Some(now), Some(base), here) if same(now, base) => match here {
+                Some(here) => self.repeat(&here, theirs.repeated),
+                None => Ok(()),
+            },
+            (Some(now), Some(_), None) => {
+                self.contradict(ContradictionKind::ForgottenAndChanged, &id, None, Some(now));
+                Ok(())
+            }
+            (Some(now), Some(base), Some(here)) => {
+                if same(base, &here.entry) {
+                    self.repeat(&here, theirs.repeated)?;
+                    return self.update(theirs, now, &here, vector);
+                }
+                self.contradict(ContradictionKind::BothChanged, &id, Some(&here.entry), Some(now));
+                Ok(())
+            }
+        }
+    }
+
+    fn here(&self, id: &MemoryId) -> Result<Option<Here>, MemoryError> {
+        let Some(current) = self.writer.find(id)? else { return Ok(None) };
+        let found = fetch(self.writer.connection(), current.row)?;
+        Ok(found.map(|found| Here { current, entry: found.entry }))
+    }
+
+    fn forget(&mut self, id: &MemoryId, base: &Entry, here: &Here) -> Result<(), MemoryError> {
+        if same(base, &here.entry) {
+            self.writer.mark(here.current.entity, Mark::Forgotten)?;
+            self.merged.forgotten += 1;
+        } else {
+            self.contradict(ContradictionKind::ForgottenAndChanged, id, Some(&here.entry), None);
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, here: &Here, times: u64) -> Result<(), MemoryError> {
+        if times > 0 {
+            self.writer.mark(here.current.entity, Mark::Repeated(times))?;
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        theirs: &IncomingEntry,
+        now: &Entry,
+        vector: Option<&[f32]>,
+    ) -> Result<(), MemoryError> {
+        if let Some(twin) = self.twin(theirs, now)? {
+            let here = self.here(&twin)?;
+            if let Some(here) = here {
+                self.repeat(&here, now.count)?;
+            }
+            self.merged.joined += 1;
+            self.joins.insert(theirs.id.clone(), twin.clone());
+            self.joined.push((theirs.id.clone(), twin));
+            return Ok(());
+        }
+        let entity = self.writer.entity(&theirs.id)?;
+        if let Some(entity) = entity
+            && self.is_erased(entity)?
+        {
+            // Erased is erased, for the law; no merge brings it back.
+            return Ok(());
+        }
+        self.check_superseded(now)?;
+        self.check_subject(now);
+        let seq = self.put(theirs, now, entity, now.version, now.count, vector)?;
+        self.keep_keys(theirs, seq)?;
+        self.merged.added += 1;
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        theirs: &IncomingEntry,
+        now: &Entry,
+        here: &Here,
+        vector: Option<&[f32]>,
+    ) -> Result<(), MemoryError> {
+        self.check_superseded(now)?;
+        let version = here.current.version + 1;
+        self.put(theirs, now, Some(here.current.entity), version, here.entry.count, vector)?;
+        self.merged.updated += 1;
+        Ok(())
+    }
+
+    fn put(
+        &mut self,
+        theirs: &IncomingEntry,
+        now: &Entry,
+        entity: Option<u32>,
+        version: u64,
+        count: u64,
+        vector: Option<&[f32]>,
+    ) -> Result<u64, MemoryError> {
+        let id = self.joins.get(&theirs.id).unwrap_or(&theirs.id).clone();
+        let mut content = content_of(now.clone());
+        for list in [&mut content.supersedes, &mut content.links] {
+            for link in list.iter_mut() {
+                if let Some(ours) = self.joins.get(link) {
+                    *link = ours.clone();
+                }
+            }
+        }
+        // The same text has the same vector; one that took long to make is not made again.
+        let kept = match (vector, theirs.row) {
+            (None, Some(row)) => unpacked(self.writer, row, self.model)?,
+            (Some(_), _) | (None, None) => None,
+        };
+        let vector = vector.or(kept.as_deref()).map(|vector| (self.model, vector));
+        put(self.writer, Put { id: &id, entity, version, count, content: &content, vector })
+            .map(|placed| placed.seq)
+    }
+
+    /// An entry here that is the same: by key, by text, or by text as far as people are concerned.
+    fn twin(&self, theirs: &IncomingEntry, now: &Entry) -> Result<Option<MemoryId>, MemoryError> {
+        for key in &theirs.keys {
+            if let Some(known) = by_key(self.writer, key)?
+                && self.writer.find(&known.id)?.is_some()
+            {
+                return Ok(Some(known.id));
+            }
+        }
+        let normal = self.ours.texts.get(&(realm_of(now), normal_text(&now.text)));
+        let exact = twin(self.writer, &now.text)?;
+        for id in normal.into_iter().cloned().chain(exact) {
+            let Some(here) = self.here(&id)? else { continue };
+            let same_text = normal_text(&here.entry.text) == normal_text(&now.text);
+            // What else they say must agree as well: a fact of March and the same words of May are two.
+            let same_rest = here.entry.metadata == now.metadata
+                && here.entry.session == now.session
+                && (here.entry.valid_from_ms, here.entry.valid_to_ms) == (now.valid_from_ms, now.valid_to_ms);
+            if id != theirs.id && same_text && same_rest && realm_of(&here.entry) == realm_of(now) {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_erased(&self, entity: u32) -> Result<bool, MemoryError> {
+        let mut statement =
+            self.writer.connection().prepare_cached("SELECT 1 FROM erased WHERE entity = ?")?;
+        Ok(statement.exists([entity])?)
+    }
+
+    /// What the child replaced as the truth may have changed here since.
+    fn check_superseded(&mut self, now: &Entry) -> Result<(), MemoryError> {
+        let Some(common) = &self.incoming.common else { return Ok(()) };
+        for superseded in &now.supersedes {
+            // The child's own entries are nobody else's to change.
+            let of_child = self.incoming.entries.iter().find(|entry| entry.id == *superseded);
+            if of_child.is_some_and(|entry| entry.base.is_none()) {
+                continue;
+            }
+            match self.here(superseded)? {
+                None => self.contradict(ContradictionKind::SupersedesChanged, superseded, None, Some(now)),
+                Some(here) => {
+                    let branch = self.writer.arena().branches.number(&here.entry.branch);
+                    let as_it_was = branch.is_some_and(|branch| common.sees(branch, here.entry.seq));
+                    if !as_it_was {
+                        let ours = Some(&here.entry);
+                        self.contradict(ContradictionKind::SupersedesChanged, superseded, ours, Some(now));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Both sides may have learned something about the same subject.
+    fn check_subject(&mut self, now: &Entry) {
+        let Some(subject) = subject_of(now) else { return };
+        let said = self.ours.subjects.get(&subject).map_or(&[][..], Vec::as_slice);
+        for (id, text) in said {
+            let superseded = now.supersedes.contains(id);
+            if !superseded && normal_text(text) != normal_text(&now.text) {
+                let what = format!("{}: {}", subject.0, subject.1);
+                self.merged.contradict(ContradictionKind::SameSubject, &what, text, &now.text, Side::Both);
+            }
+        }
+    }
+
+    fn keep_keys(&mut self, theirs: &IncomingEntry, seq: u64) -> Result<(), MemoryError> {
+        let Some(entity) = self.writer.entity(&theirs.id)? else { return Ok(()) };
+        for key in &theirs.keys {
+            if by_key(self.writer, key)?.is_none() {
+                remember_key(self.writer, key, seq, entity)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn contradict(
+        &mut self,
+        kind: ContradictionKind,
+        id: &MemoryId,
+        ours: Option<&Entry>,
+        theirs: Option<&Entry>,
+    ) {
+        let text = |entry: Option<&Entry>| entry.map_or(String::new(), |entry| entry.text.clone());
+        let kept = if kind == ContradictionKind::SupersedesChanged { Side::Both } else { Side::Ours };
+        self.merged.contradict(kind, id.as_str(), &text(ours), &text(theirs), kept);
+    }
+}
+
+/// Remembers which of their entries were here already, so that later merges know them.
+pub(super) fn remember_joins(
+    writer: &Writer<'_>,
+    seq: u64,
+    joined: &[(MemoryId, MemoryId)],
+) -> Result<(), MemoryError> {
+    for (theirs, ours) in joined {
+        writer
+            .connection()
+            .prepare_cached("INSERT INTO merge_joins (seq, branch, theirs, ours) VALUES (?, ?, ?, ?)")?
+            .execute((integer(seq), writer.branch(), theirs.as_str(), ours.as_str()))?;
+    }
+    Ok(())
+}
+
+/// Whether two versions say the same, wherever and whenever they were written.
+fn same(a: &Entry, b: &Entry) -> bool {
+    a.text == b.text
+        && a.kind == b.kind
+        && a.metadata == b.metadata
+        && (a.importance - b.importance).abs() < 1e-6
+        && (&a.source, &a.session, &a.user, &a.agent) == (&b.source, &b.session, &b.user, &b.agent)
+        && (a.at_ms, a.valid_from_ms, a.valid_to_ms) == (b.at_ms, b.valid_from_ms, b.valid_to_ms)
+        && (&a.supersedes, &a.artifacts, &a.links) == (&b.supersedes, &b.artifacts, &b.links)
+}

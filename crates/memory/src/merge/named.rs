@@ -1,0 +1,174 @@
+//! Brings what has a name: keys, skills and their outcomes, artifacts.
+
+use super::incoming::{Incoming, IncomingName};
+use super::{Brought, ContradictionKind, KvPolicy, MergeOptions, Merged, Side};
+use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
+use crate::kv::{self, Expect, KvItem, KvOp};
+use crate::skills::carry::{self as skill_carry, CarriedSkill};
+use crate::space::writer::Writer;
+use crate::{MemoryError, shown::shown};
+
+pub(super) fn bring(
+    writer: &mut Writer<'_>,
+    incoming: &Incoming,
+    options: MergeOptions,
+    merged: &mut Merged,
+) -> Result<(), MemoryError> {
+    for key in &incoming.kv {
+        bring_key(writer, key, options, merged)?;
+    }
+    for skill in &incoming.skills {
+        bring_skill(writer, skill, options, merged)?;
+    }
+    for outcome in &incoming.outcomes {
+        merged.outcomes += u64::from(skill_carry::adopt_outcome(writer, outcome)?);
+    }
+    for artifact in &incoming.artifacts {
+        bring_artifact(writer, artifact, options, merged)?;
+    }
+    Ok(())
+}
+
+/// What to do about one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Nothing,
+    Take,
+    /// Both changed it: the policy's word.
+    Contested(Side),
+}
+
+/// Compares three states.
+fn judge<T>(
+    now: Option<&T>,
+    base: Option<&T>,
+    here: Option<&T>,
+    same: impl Fn(&T, &T) -> bool,
+    policy: KvPolicy,
+) -> Verdict {
+    let equal = |a: Option<&T>, b: Option<&T>| match (a, b) {
+        (None, None) => true,
+        (Some(a), Some(b)) => same(a, b),
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    if equal(now, here) || equal(now, base) {
+        Verdict::Nothing
+    } else if equal(base, here) {
+        Verdict::Take
+    } else {
+        Verdict::Contested(if policy == KvPolicy::Theirs { Side::Theirs } else { Side::Ours })
+    }
+}
+
+fn count(brought: &mut Brought, removes: bool) {
+    if removes {
+        brought.removed += 1;
+    } else {
+        brought.set += 1;
+    }
+}
+
+/// Nothing is merged where the caller wants to decide himself; a dry run still tells.
+fn check_policy(options: MergeOptions, what: &'static str, name: &str) -> Result<(), MemoryError> {
+    match (options.kv, options.dry_run) {
+        (KvPolicy::Fail, false) => Err(MemoryError::Contested { what, name: shown(name) }),
+        (KvPolicy::Fail, true) | (KvPolicy::Ours | KvPolicy::Theirs, _) => Ok(()),
+    }
+}
+
+fn bring_key(
+    writer: &mut Writer<'_>,
+    key: &IncomingName<KvItem>,
+    options: MergeOptions,
+    merged: &mut Merged,
+) -> Result<(), MemoryError> {
+    let name = key.name.clone();
+    let look = KvOp::Check { key: name.clone(), expect: Expect::Any };
+    let here = kv::apply(writer, &[look])?.pop().flatten();
+    let same = |a: &KvItem, b: &KvItem| a.value == b.value && a.expires_ms == b.expires_ms;
+    let verdict = judge(key.now.as_ref(), key.base.as_ref(), here.as_ref(), same, options.kv);
+    if let Verdict::Contested(kept) = verdict {
+        check_policy(options, "key", &name)?;
+        merged.kv.contested += 1;
+        let text = |item: Option<&KvItem>| item.map_or(String::new(), |item| item.value.to_string());
+        let (ours, theirs) = (text(here.as_ref()), text(key.now.as_ref()));
+        merged.contradict(ContradictionKind::Key, &name, &ours, &theirs, kept);
+    }
+    if !matches!(verdict, Verdict::Take | Verdict::Contested(Side::Theirs)) {
+        return Ok(());
+    }
+    let op = match &key.now {
+        Some(item) => {
+            // What is left of its life; what has none left is absent already.
+            let ttl_ms = item.expires_ms.map(|expires_ms| expires_ms.saturating_sub(writer.now_ms()).max(1));
+            KvOp::Set { key: name, value: item.value.clone(), ttl_ms, expect: Expect::Any }
+        }
+        None => KvOp::Delete { key: name, expect: Expect::Any },
+    };
+    kv::apply(writer, &[op])?;
+    count(&mut merged.kv, key.now.is_none());
+    Ok(())
+}
+
+fn bring_skill(
+    writer: &mut Writer<'_>,
+    skill: &IncomingName<CarriedSkill>,
+    options: MergeOptions,
+    merged: &mut Merged,
+) -> Result<(), MemoryError> {
+    let here = skill_carry::skill_on(writer.connection(), writer.chain(), &skill.name)?;
+    let verdict =
+        judge(skill.now.as_ref(), skill.base.as_ref(), here.as_ref(), CarriedSkill::says_same, options.kv);
+    if let Verdict::Contested(kept) = verdict {
+        check_policy(options, "skill", &skill.name)?;
+        merged.skills.contested += 1;
+        let text = |skill: Option<&CarriedSkill>| skill.map_or("", CarriedSkill::description).to_owned();
+        let (ours, theirs) = (text(here.as_ref()), text(skill.now.as_ref()));
+        merged.contradict(ContradictionKind::Skill, &skill.name, &ours, &theirs, kept);
+    }
+    if !matches!(verdict, Verdict::Take | Verdict::Contested(Side::Theirs)) {
+        return Ok(());
+    }
+    match &skill.now {
+        Some(now) => skill_carry::adopt(writer, now)?,
+        None => skill_carry::forget(writer, &skill.name)?,
+    }
+    count(&mut merged.skills, skill.now.is_none());
+    Ok(())
+}
+
+fn bring_artifact(
+    writer: &mut Writer<'_>,
+    artifact: &IncomingName<CarriedArtifact>,
+    options: MergeOptions,
+    merged: &mut Merged,
+) -> Result<(), MemoryError> {
+    if artifact.now.as_ref().is_some_and(CarriedArtifact::is_gone) {
+        return Ok(());
+    }
+    let here = artifact_carry::artifact_on(writer.connection(), writer.chain(), &artifact.name)?;
+    let (now, base) = (artifact.now.as_ref(), artifact.base.as_ref());
+    let verdict = judge(now, base, here.as_ref(), CarriedArtifact::says_same, options.kv);
+    if let Verdict::Contested(kept) = verdict {
+        check_policy(options, "artifact", &artifact.name)?;
+        merged.artifacts.contested += 1;
+        let text =
+            |artifact: Option<&CarriedArtifact>| artifact.map_or(String::new(), CarriedArtifact::shown);
+        merged.contradict(
+            ContradictionKind::Artifact,
+            &artifact.name,
+            &text(here.as_ref()),
+            &text(now),
+            kept,
+        );
+    }
+    if !matches!(verdict, Verdict::Take | Verdict::Contested(Side::Theirs)) {
+        return Ok(());
+    }
+    match now {
+        Some(now) => artifact_carry::adopt(writer, now)?,
+        None => artifact_carry::forget(writer, &artifact.name)?,
+    }
+    count(&mut merged.artifacts, now.is_none());
+    Ok(())
+}

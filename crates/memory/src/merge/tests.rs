@@ -1,0 +1,434 @@
+//! Merges: what is brought, joined, contested; and random lives of two branches against a simple model.
+
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::kv::Expect;
+use crate::skills::{NewSkill, Outcome, Step};
+use crate::testing::World;
+use crate::{EntryChange, Filter, MemoryId, NewEntry, PageRequest, Which};
+
+const OURS: MergeOptions = MergeOptions { dry_run: false, kv: KvPolicy::Ours };
+
+async fn note(view: &View, text: &str) -> MemoryId {
+    view.add(vec![NewEntry::note(text)]).await.unwrap().remove(0).id
+}
+
+async fn rewrite(view: &View, id: &MemoryId, text: &str) {
+    let change = EntryChange { text: Some(text.to_owned()), ..EntryChange::nothing() };
+    view.update(id, change, None).await.unwrap();
+}
+
+async fn texts(view: &View) -> Vec<String> {
+    let page = view.list(&Filter::everything(), PageRequest::first(1_000)).await.unwrap();
+    let mut texts: Vec<String> = page.rows.into_iter().map(|entry| entry.text).collect();
+    texts.sort();
+    texts
+}
+
+#[tokio::test]
+async fn a_childs_new_entries_come_to_the_parent_once() {
+    let world = World::new().await;
+    let parent = world.view();
+    let shared = note(&parent, "shared").await;
+    let child = world.fork(&parent).await;
+    let new = note(&child, "new").await;
+    rewrite(&child, &shared, "shared, changed").await;
+    note(&parent, "parent's own").await;
+
+    let dry = parent.merge(&child, MergeOptions { dry_run: true, ..OURS }).await.unwrap();
+    assert_eq!(texts(&parent).await, ["parent's own", "shared"], "a dry run changes nothing");
+    let merged = parent.merge(&child, OURS).await.unwrap();
+    assert_eq!(dry, merged, "and tells exactly what happens");
+    assert_eq!((merged.added, merged.updated, merged.contradiction_count), (1, 1, 0));
+    assert_eq!(texts(&parent).await, ["new", "parent's own", "shared, changed"]);
+    assert_eq!(parent.get(&new).await.unwrap().text, "new", "under the id it had");
+    assert_eq!(texts(&child).await, ["new", "shared, changed"], "the child is as it was");
+
+    let before = parent.point().await.unwrap();
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+    assert_eq!(parent.point().await.unwrap(), before, "a second merge writes nothing");
+
+    note(&child, "newer").await;
+    let merged = parent.merge(&child, OURS).await.unwrap();
+    assert_eq!((merged.added, merged.updated, merged.joined), (1, 0, 0), "only what is new since");
+    let check = parent.check().await.unwrap();
+    assert!(check.findings.is_empty(), "{check:?}");
+}
+
+#[tokio::test]
+async fn forgetting_and_counting_come_along() {
+    let world = World::new().await;
+    let parent = world.view();
+    let (gone, counted) = (note(&parent, "to be forgotten").await, note(&parent, "to be counted").await);
+    let child = world.fork(&parent).await;
+    child.forget(&Which::Ids(vec![gone.clone()]), false).await.unwrap();
+    child.repeat(std::slice::from_ref(&counted), 3).await.unwrap();
+    let merged = parent.merge(&child, OURS).await.unwrap();
+    assert_eq!(merged.forgotten, 1);
+    assert!(parent.get(&gone).await.is_err());
+    assert_eq!(parent.get(&counted).await.unwrap().count, 4);
+}
+
+#[tokio::test]
+async fn both_sides_changing_an_entry_is_a_contradiction_and_ours_stays() {
+    let world = World::new().await;
+    let parent = world.view();
+    let (both, forgot, superseded) =
+        (note(&parent, "both").await, note(&parent, "forgot").await, note(&parent, "old truth").await);
+    let child = world.fork(&parent).await;
+    rewrite(&parent, &both, "ours").await;
+    rewrite(&child, &both, "theirs").await;
+    parent.forget(&Which::Ids(vec![forgot.clone()]), false).await.unwrap();
+    rewrite(&child, &forgot, "theirs, too").await;
+    rewrite(&parent, &superseded, "truth as we see it").await;
+    child
+        .add(vec![NewEntry { supersedes: vec![superseded.clone()], ..NewEntry::note("new truth") }])
+        .await
+        .unwrap();
+
+    let merged = parent.merge(&child, OURS).await.unwrap();
+    let mut kinds: Vec<_> = merged.contradictions.iter().map(|one| (one.kind, one.what.clone())).collect();
+    kinds.sort_by_key(|(kind, _)| *kind as u8);
+    assert_eq!(
+        kinds,
+        [
+            (ContradictionKind::BothChanged, both.to_string()),
+            (ContradictionKind::ForgottenAndChanged, forgot.to_string()),
+            (ContradictionKind::SupersedesChanged, superseded.to_string()),
+        ]
+    );
+    assert_eq!(parent.get(&both).await.unwrap().text, "ours");
+    assert!(parent.get(&forgot).await.is_err());
+    assert_eq!(merged.added, 1, "what supersedes is brought and listed");
+}
+
+#[tokio::test]
+async fn the_same_said_on_both_sides_is_joined_and_later_changes_find_it() {
+    let world = World::new().await;
+    let parent = world.view();
+    note(&parent, "start").await;
+    let child = world.fork(&parent).await;
+    let ours = note(&parent, "The build needs  libssl.").await;
+    let theirs = note(&child, "the build needs libssl").await;
+    let other = child
+        .add(vec![NewEntry { user: Some("bob".to_owned()), ..NewEntry::note("the build needs libssl") }])
+        .await;
+    let merged = parent.merge(&child, OURS).await.unwrap();
+    assert_eq!((merged.joined, merged.added), (1, 1), "another user's is another's");
+    assert_eq!(parent.get(&ours).await.unwrap().count, 2);
+    assert!(parent.get(&theirs).await.is_err());
+    assert!(parent.get(&other.unwrap()[0].id).await.is_ok());
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+}
+
+#[tokio::test]
+async fn the_same_key_on_both_sides_is_one_entry() {
+    let world = World::new().await;
+    let parent = world.view();
+    note(&parent, "start").await;
+    let child = world.fork(&parent).await;
+    let keyed = |text: &str| vec![NewEntry { key: Some("k".to_owned()), ..NewEntry::note(text) }];
+    parent.add(keyed("failed at 12:01")).await.unwrap();
+    child.add(keyed("failed at 12:02")).await.unwrap();
+    assert_eq!(parent.merge(&child, OURS).await.unwrap().joined, 1);
+    // And a key that only the child used is used here from then on.
+    child.add(vec![NewEntry { key: Some("k2".to_owned()), ..NewEntry::note("second") }]).await.unwrap();
+    parent.merge(&child, OURS).await.unwrap();
+    let again =
+        parent.add(vec![NewEntry { key: Some("k2".to_owned()), ..NewEntry::note("third") }]).await.unwrap();
+    assert!(again[0].existed);
+}
+
+#[tokio::test]
+async fn facts_of_one_subject_that_differ_are_listed_and_both_stay() {
+    let world = World::new().await;
+    let parent = world.view();
+    note(&parent, "start").await;
+    let child = world.fork(&parent).await;
+    let fact = |text: &str| {
+        let mut entry = NewEntry { kind: "fact".to_owned(), ..NewEntry::note(text) };
+        entry.metadata.insert("subject".to_owned(), json!("port"));
+        vec![entry]
+    };
+    parent.add(fact("the port is 80")).await.unwrap();
+    child.add(fact("the port is 8080")).await.unwrap();
+    let merged = parent.merge(&child, OURS).await.unwrap();
+    assert_eq!(merged.contradictions.len(), 1);
+    let found = &merged.contradictions[0];
+    assert_eq!((found.kind, found.kept), (ContradictionKind::SameSubject, Side::Both));
+    assert_eq!((found.ours.as_str(), found.theirs.as_str()), ("the port is 80", "the port is 8080"));
+    assert_eq!(texts(&parent).await.len(), 3);
+}
+
+#[tokio::test]
+async fn keys_follow_the_policy() {
+    for (policy, expected) in [(KvPolicy::Ours, json!("ours")), (KvPolicy::Theirs, json!("theirs"))] {
+        let world = World::new().await;
+        let parent = world.view();
+        for key in ["both", "child", "parent", "deleted"] {
+            parent.kv_set(key, json!("base"), None, Expect::Any).await.unwrap();
+        }
+        let child = world.fork(&parent).await;
+        parent.kv_set("both", json!("ours"), None, Expect::Any).await.unwrap();
+        parent.kv_set("parent", json!("ours"), None, Expect::Any).await.unwrap();
+        child.kv_set("both", json!("theirs"), None, Expect::Any).await.unwrap();
+        child.kv_set("child", json!("theirs"), None, Expect::Any).await.unwrap();
+        child.kv_set("new", json!(1), Some(60_000), Expect::Any).await.unwrap();
+        child.kv_delete("deleted", Expect::Any).await.unwrap();
+        note(&child, "beside").await;
+
+        let fail = parent.merge(&child, MergeOptions { dry_run: false, kv: KvPolicy::Fail }).await;
+        assert!(matches!(fail, Err(MemoryError::Contested { .. })), "{fail:?}");
+        assert_eq!(texts(&parent).await, Vec::<String>::new(), "nothing was merged at all");
+
+        let merged = parent.merge(&child, MergeOptions { dry_run: false, kv: policy }).await.unwrap();
+        assert_eq!((merged.kv.contested, merged.kv.removed, merged.added), (1, 1, 1));
+        let value = async |key: &str| parent.kv_get(key).await.unwrap().map(|item| item.value);
+        assert_eq!(value("both").await, Some(expected));
+        assert_eq!(value("child").await, Some(json!("theirs")));
+        assert_eq!(value("parent").await, Some(json!("ours")));
+        assert_eq!(value("deleted").await, None);
+        assert!(parent.kv_get("new").await.unwrap().unwrap().expires_ms.is_some());
+        assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+    }
+}
+
+fn skill(name: &str, run: &str) -> NewSkill {
+    let step = Step::Command { run: run.to_owned(), workdir: None, env: BTreeMap::new(), timeout_s: None };
+    NewSkill {
+        name: name.to_owned(),
+        description: format!("does {run}"),
+        when_to_use: String::new(),
+        parameters: Vec::new(),
+        steps: vec![step],
+        source: None,
+    }
+}
+
+#[tokio::test]
+async fn skills_and_their_outcomes_come_along() {
+    let world = World::new().await;
+    let parent = world.view();
+    parent.skill_put(skill("deploy", "make deploy")).await.unwrap();
+    let child = world.fork(&parent).await;
+    child.skill_put(skill("test", "make test")).await.unwrap();
+    let outcome = Outcome { ok: true, exit_code: Some(0), detail: String::new(), took_ms: 5 };
+    child.skill_outcome("deploy", 1, outcome.clone()).await.unwrap();
+    child.skill_outcome("test", 1, outcome).await.unwrap();
+    let merged = parent.merge(&child, OURS).await.unwrap();
+    assert_eq!((merged.skills.set, merged.outcomes), (1, 2));
+    assert_eq!(parent.skill_get("deploy", None).await.unwrap().successes, 1);
+    assert_eq!(parent.skill_get("test", None).await.unwrap().successes, 1);
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+}
+
+#[tokio::test]
+async fn artifacts_come_along_also_from_another_space() {
+    let world = World::new().await;
+    let parent = world.view();
+    note(&parent, "start").await;
+    let child = world.fork(&parent).await;
+    let stranger = world.view();
+    for view in [&child, &stranger] {
+        let new = crate::artifacts::NewArtifact {
+            name: "report.txt".to_owned(),
+            media_type: "text/plain".to_owned(),
+            metadata: serde_json::Map::new(),
+        };
+        let body = futures_util::stream::iter([Ok(bytes::Bytes::from_static(b"content"))]).boxed();
+        view.artifact_put(new, body).await.unwrap();
+    }
+    assert_eq!(parent.merge(&child, OURS).await.unwrap().artifacts.set, 1);
+    assert_eq!(parent.artifact("report.txt", None).await.unwrap().bytes, 7);
+    // The same content from elsewhere is nothing new.
+    assert_eq!(parent.merge(&stranger, OURS).await.unwrap().artifacts, Brought::default());
+    let fresh = world.view();
+    assert_eq!(fresh.merge(&stranger, OURS).await.unwrap().artifacts.set, 1);
+    assert_eq!(fresh.artifact("report.txt", None).await.unwrap().bytes, 7);
+}
+
+#[tokio::test]
+async fn another_space_is_copied_once_and_goes_on_from_there() {
+    let world = World::new().await;
+    let (here, there) = (world.view(), world.view());
+    note(&here, "mine").await;
+    let id = note(&there, "yours").await;
+    assert_eq!(here.merge(&there, OURS).await.unwrap().added, 1);
+    assert_eq!(here.merge(&there, OURS).await.unwrap(), Merged::default());
+    rewrite(&there, &id, "yours, changed").await;
+    note(&there, "more").await;
+    let merged = here.merge(&there, OURS).await.unwrap();
+    assert_eq!((merged.added, merged.updated, merged.contradiction_count), (1, 1, 0));
+    assert_eq!(texts(&here).await, ["mine", "more", "yours, changed"]);
+}
+
+#[tokio::test]
+async fn a_parent_that_went_back_before_a_merge_can_merge_again() {
+    let world = World::new().await;
+    let parent = world.view();
+    note(&parent, "start").await;
+    let snapshot = parent.point().await.unwrap();
+    let child = world.fork(&parent).await;
+    note(&child, "new").await;
+    assert_eq!(parent.merge(&child, OURS).await.unwrap().added, 1);
+    let restored = world.memory.view(&crate::MemoryRef::branched(&parent.of().space, snapshot));
+    assert_eq!(texts(&restored).await, ["start"]);
+    assert_eq!(restored.merge(&child, OURS).await.unwrap().added, 1);
+    assert_eq!(texts(&restored).await, ["new", "start"]);
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_child_is_merged_as_it_was_and_the_rest_later() {
+    let world = World::new().await;
+    let parent = world.view();
+    note(&parent, "start").await;
+    let child = world.fork(&parent).await;
+    note(&child, "early").await;
+    let snapshot = child.at(&crate::AsOf::Point(child.point().await.unwrap())).await.unwrap();
+    note(&child, "late").await;
+    assert_eq!(parent.merge(&snapshot, OURS).await.unwrap().added, 1);
+    assert_eq!(texts(&parent).await, ["early", "start"]);
+    assert_eq!(parent.merge(&child, OURS).await.unwrap().added, 1);
+    assert_eq!(texts(&parent).await, ["early", "late", "start"]);
+    let grandchild = world.fork(&child).await;
+    note(&grandchild, "deeper").await;
+    assert_eq!(parent.merge(&grandchild, OURS).await.unwrap().added, 1, "what its parent brought is known");
+}
+
+// === against a model ===
+
+#[derive(Clone, Debug)]
+enum Deed {
+    Add,
+    Change(usize),
+    Forget(usize),
+    Set(u8),
+    Delete(u8),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<(bool, Deed)>> {
+    let deed = prop_oneof![
+        3 => Just(Deed::Add),
+        2 => (0usize..8).prop_map(Deed::Change),
+        1 => (0usize..8).prop_map(Deed::Forget),
+        2 => (0u8..4).prop_map(Deed::Set),
+        1 => (0u8..4).prop_map(Deed::Delete),
+    ];
+    proptest::collection::vec((any::<bool>(), deed), 0..14)
+}
+
+/// One side, as plain maps.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Model {
+    entries: BTreeMap<String, String>,
+    kv: BTreeMap<String, String>,
+}
+
+/// What a three-way merge of maps is: theirs where only they changed, ours otherwise.
+fn three_way(
+    base: &BTreeMap<String, String>,
+    ours: &BTreeMap<String, String>,
+    theirs: &BTreeMap<String, String>,
+) -> (BTreeMap<String, String>, u64) {
+    let mut out = ours.clone();
+    let mut contested = 0;
+    for key in base.keys().chain(theirs.keys()).collect::<std::collections::BTreeSet<_>>() {
+        let (b, o, t) = (base.get(key), ours.get(key), theirs.get(key));
+        if t == b || t == o {
+            continue;
+        }
+        if o == b {
+            match t {
+                Some(value) => out.insert(key.clone(), value.clone()),
+                None => out.remove(key),
+            };
+        } else {
+            contested += 1;
+        }
+    }
+    (out, contested)
+}
+
+async fn act(view: &View, model: &mut Model, ids: &mut Vec<MemoryId>, n: usize, deed: &Deed) {
+    let text = format!("text {n}");
+    match deed {
+        Deed::Add => {
+            let id = note(view, &text).await;
+            model.entries.insert(id.to_string(), text);
+            ids.push(id);
+        }
+        Deed::Change(at) | Deed::Forget(at) => {
+            let Some(id) =
+                ids.get(at % ids.len().max(1)).filter(|id| model.entries.contains_key(id.as_str()))
+            else {
+                return;
+            };
+            if matches!(deed, Deed::Change(_)) {
+                rewrite(view, id, &text).await;
+                model.entries.insert(id.to_string(), text);
+            } else {
+                view.forget(&Which::Ids(vec![id.clone()]), false).await.unwrap();
+                model.entries.remove(id.as_str());
+            }
+        }
+        Deed::Set(key) => {
+            view.kv_set(&format!("k{key}"), json!(text), None, Expect::Any).await.unwrap();
+            model.kv.insert(format!("k{key}"), json!(text).to_string());
+        }
+        Deed::Delete(key) => {
+            view.kv_delete(&format!("k{key}"), Expect::Any).await.unwrap();
+            model.kv.remove(&format!("k{key}"));
+        }
+    }
+}
+
+async fn state(view: &View) -> Model {
+    let page = view.list(&Filter::everything(), PageRequest::first(1_000)).await.unwrap();
+    let keys = view.kv_list("", PageRequest::first(1_000)).await.unwrap();
+    Model {
+        entries: page.rows.into_iter().map(|entry| (entry.id.to_string(), entry.text)).collect(),
+        kv: keys.rows.into_iter().map(|item| (item.key, item.value.to_string())).collect(),
+    }
+}
+
+async fn live(before: Vec<(bool, Deed)>, between: Vec<(bool, Deed)>) {
+    let world = World::new().await;
+    let parent = world.view();
+    let mut ours = Model::default();
+    let mut ids = Vec::new();
+    let mut n = 0;
+    for (_, deed) in &before {
+        act(&parent, &mut ours, &mut ids, n, deed).await;
+        n += 1;
+    }
+    let child = world.fork(&parent).await;
+    let (base, mut theirs) = (ours.clone(), ours.clone());
+    for (child_acts, deed) in &between {
+        let (view, model) = if *child_acts { (&child, &mut theirs) } else { (&parent, &mut ours) };
+        act(view, model, &mut ids, n, deed).await;
+        n += 1;
+    }
+    let merged = parent.merge(&child, OURS).await.unwrap();
+    let (entries, entry_conflicts) = three_way(&base.entries, &ours.entries, &theirs.entries);
+    let (kv, key_conflicts) = three_way(&base.kv, &ours.kv, &theirs.kv);
+    assert_eq!(state(&parent).await, Model { entries, kv });
+    assert_eq!(state(&child).await, theirs, "a merge reads its child only");
+    assert_eq!(merged.contradiction_count, entry_conflicts + key_conflicts, "{merged:?}");
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default(), "a second merge adds nothing");
+    let check = parent.check().await.unwrap();
+    assert!(check.findings.is_empty(), "{check:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #[test]
+    fn a_merge_is_what_a_three_way_merge_of_maps_is(before in deeds(), between in deeds()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(live(before, between));
+    }
+}

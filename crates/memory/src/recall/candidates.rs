@@ -1,0 +1,157 @@
+//! Which entries are looked at closely: what the arms found, and what stands around it.
+
+use std::collections::HashMap;
+
+use super::evidence::REACH;
+use super::query::Query;
+use crate::consolidate::{KIND_SUMMARY, sources_of};
+use crate::{MemoryError, QueryTerm, Reader, Row};
+
+/// What each arm may put forward. Together with what stands around them they are read and compared word by word, at
+/// some three microseconds each.
+const BY_WORDS: usize = 48;
+const BY_MEANING: usize = 16;
+const BY_TIME: usize = 32;
+
+/// Summaries whose sources are looked at as well.
+const SUMMARIES: usize = 24;
+
+/// As far around a find as others are put forward with it: the answer to a question that has the words.
+const SPREAD: usize = 2;
+
+/// A space of so few rows is read as a whole: what no arm put forward may still be the answer.
+const SMALL: u64 = 1000;
+
+/// Rows that the text index may be asked to rank, about: some 4 ms. The rarest words are asked for; the others count once
+/// the texts are read.
+const RANKED_MAX: u64 = 12_000;
+
+/// Rows that are looked at, from the newest, for those of a time.
+const TIMED_LOOKED_AT: usize = 200_000;
+
+/// Everything that takes part in one ranking.
+#[derive(Debug)]
+pub(super) struct Candidates {
+    /// What may be a hit.
+    pub(super) rows: Vec<Row>,
+    /// All whose text counts: the candidates and what stands around them.
+    pub(super) read: Vec<Row>,
+    before: HashMap<Row, Row>,
+    after: HashMap<Row, Row>,
+    /// Places among what the words found, from 1.
+    pub(super) lexical: HashMap<Row, usize>,
+    /// Places among the closest, from 1, and how close.
+    pub(super) nearest: HashMap<Row, (usize, f32)>,
+}
+
+impl Candidates {
+    /// `admit` tells what may be a hit; what is visible may speak for its neighbours all the same. `reach` tells what of
+    /// the cold may be one where the summary that stands for it answers the question.
+    pub(super) fn find(
+        reader: &Reader<'_>,
+        query: &Query,
+        vector: Option<&[f32]>,
+        limit: usize,
+        admit: &dyn Fn(Row) -> bool,
+        reach: Option<&dyn Fn(Row) -> bool>,
+    ) -> Result<Self, MemoryError> {
+        let mut found = Self {
+            rows: Vec::new(),
+            read: Vec::new(),
+            before: HashMap::new(),
+            after: HashMap::new(),
+            lexical: HashMap::new(),
+            nearest: HashMap::new(),
+        };
+        let mut seeds = Vec::new();
+        let terms = terms(query);
+        for (row, _) in reader.lexical_where(&terms, BY_WORDS.max(limit), admit)?.hits {
+            found.lexical.insert(row, found.lexical.len() + 1);
+            seeds.push(row);
+        }
+        if let Some(vector) = vector {
+            for (row, cosine) in reader.nearest(vector, BY_MEANING.max(limit), admit)? {
+                found.nearest.insert(row, (found.nearest.len() + 1, cosine));
+                seeds.push(row);
+            }
+        }
+        if reader.rows_about() <= SMALL {
+            seeds.extend(reader.rows().filter(|row| admit(*row)));
+        } else if !query.times.is_empty() {
+            let then = |row: Row| reader.at_ms(row).is_some_and(|at_ms| query.fits(at_ms) > 0.5);
+            let lexical = reader.lexical_where(&terms, BY_TIME, &|row| then(row) && admit(row))?;
+            seeds.extend(lexical.hits.into_iter().map(|(row, _)| row));
+            let newest = reader.rows().take(TIMED_LOOKED_AT).filter(|row| then(*row) && admit(*row));
+            seeds.extend(newest.take(BY_TIME));
+        }
+        let mut stand_ins = Vec::new();
+        if let Some(reach) = reach {
+            let summaries =
+                reader.lexical_where(&terms, SUMMARIES, &|row| is_summary(reader, row) && admit(row))?;
+            let near = found.nearest.keys().copied().filter(|row| is_summary(reader, *row));
+            for summary in summaries.hits.into_iter().map(|(row, _)| row).chain(near.take(SUMMARIES)) {
+                let sources = sources_of(reader, summary)?;
+                let reached = seeds.len();
+                seeds.extend(sources.into_iter().filter(|row| reader.cold(*row) && reach(*row)));
+                // The words themselves answer better than what stands for them, and need its place.
+                if seeds.len() > reached {
+                    stand_ins.push(summary);
+                }
+            }
+        }
+        found.spread(reader, seeds, admit);
+        found.rows.retain(|row| !stand_ins.contains(row));
+        Ok(found)
+    }
+
+    fn spread(&mut self, reader: &Reader<'_>, mut seeds: Vec<Row>, admit: &dyn Fn(Row) -> bool) {
+        seeds.sort_unstable();
+        seeds.dedup();
+        for seed in seeds {
+            let (before, after) = (reader.neighbours(seed, REACH, 0), reader.neighbours(seed, 0, REACH));
+            let own = before.len();
+            let line: Vec<Row> = before.into_iter().chain([seed]).chain(after).collect();
+            for pair in line.windows(2) {
+                self.after.insert(pair[0], pair[1]);
+                self.before.insert(pair[1], pair[0]);
+            }
+            let near = own.saturating_sub(SPREAD)..(own + SPREAD + 1).min(line.len());
+            self.rows.extend(line[near].iter().filter(|row| **row == seed || admit(**row)));
+            self.read.extend(line);
+        }
+        for rows in [&mut self.rows, &mut self.read] {
+            rows.sort_unstable();
+            rows.dedup();
+        }
+    }
+
+    /// What stands before a row, nearest first, as far as it was looked at.
+    pub(super) fn before(&self, row: Row) -> impl Iterator<Item = Row> + '_ {
+        std::iter::successors(self.before.get(&row), |row| self.before.get(row)).copied().take(REACH)
+    }
+
+    /// What stands after a row, nearest first.
+    pub(super) fn after(&self, row: Row) -> impl Iterator<Item = Row> + '_ {
+        std::iter::successors(self.after.get(&row), |row| self.after.get(row)).copied().take(REACH)
+    }
+}
+
+fn is_summary(reader: &Reader<'_>, row: Row) -> bool {
+    reader.column(row).is_some_and(|columns| &*columns.kind == KIND_SUMMARY)
+}
+
+/// What the index is asked for: words from the rarest on, at least one. What most entries have is left out, where there is
+/// anything else.
+fn terms(query: &Query) -> Vec<QueryTerm> {
+    let mut words: Vec<_> = query.words.iter().filter(|word| word.frequency > 0).collect();
+    words.sort_by_key(|word| word.frequency);
+    let (mut terms, mut rows) = (Vec::new(), 0u64);
+    for word in words {
+        rows = rows.saturating_add(word.frequency);
+        if !terms.is_empty() && (word.rarity <= 0.0 || rows > RANKED_MAX) {
+            break;
+        }
+        terms.push(QueryTerm::word(&word.text));
+    }
+    terms
+}

@@ -1,0 +1,70 @@
+//! What ranking asks of a read beside the arms.
+
+use std::sync::Arc;
+
+use crate::space::signs;
+use crate::{MemoryError, Reader, Row};
+
+impl Reader<'_> {
+    pub(super) fn at_ms(&self, row: Row) -> Option<u64> {
+        self.lens.arena.place(row).map(|(chunk, slot)| chunk.at_ms[slot])
+    }
+
+    pub(super) fn importance(&self, row: Row) -> f32 {
+        self.lens.arena.place(row).map_or(crate::IMPORTANCE_USUAL, |(chunk, slot)| chunk.importance[slot])
+    }
+
+    /// Whom an entry is by: its user and its agent.
+    pub(super) fn by(&self, row: Row) -> Vec<Arc<str>> {
+        let Some((chunk, slot)) = self.lens.arena.place(row) else { return Vec::new() };
+        let words = [chunk.user[slot], chunk.agent[slot]];
+        words.into_iter().filter(|no| *no != 0).filter_map(|no| self.lens.arena.words.word(no)).collect()
+    }
+
+    /// Rows of the space, whoever sees them, as the counts of words are. For weighing, not for showing.
+    pub(super) fn rows_about(&self) -> u64 {
+        u64::from(self.lens.arena.end.saturating_sub(1))
+    }
+
+    /// How many entries are visible, and how many of them have a vector of the model in use.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        let searched = self.len();
+        match self.lens.arena.pending {
+            0 => (searched, searched),
+            _ => (searched, self.rows().filter(|row| self.covered(*row)).count() as u64),
+        }
+    }
+
+    /// How close rows are to a vector of length one, for those that have one of the model in use.
+    pub(super) fn each_cosine(
+        &self,
+        vector: &[f32],
+        rows: impl Iterator<Item = Row>,
+        mut each: impl FnMut(Row, f32),
+    ) -> Result<(), MemoryError> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT scale, data FROM vectors WHERE row = ?")?;
+        for row in rows.filter(|row| self.covered(*row)) {
+            let mut found = statement.query([row.number()])?;
+            if let Some(found) = found.next()? {
+                #[expect(clippy::cast_possible_truncation, reason = "it was an f32 when it was written")]
+                let scale = found.get::<_, f64>(0)? as f32;
+                let data = found.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+                each(row, signs::cosine(vector, scale, data));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over the texts of rows that are there, without copying them.
+    pub(super) fn each_text(&self, rows: &[Row], mut each: impl FnMut(Row, &str)) -> Result<(), MemoryError> {
+        let mut statement = self.connection.prepare_cached("SELECT text FROM texts WHERE row = ?")?;
+        for row in rows {
+            let mut found = statement.query([row.number()])?;
+            if let Some(found) = found.next()? {
+                each(*row, found.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?);
+            }
+        }
+        Ok(())
+    }
+}

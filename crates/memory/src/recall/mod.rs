@@ -1,0 +1,151 @@
+//! Finds what is remembered: words, meaning, and what stood beside it, weighed together.
+//!
+//! ```text
+//!  question ──► words, names, times ─┬─► text index ──┐
+//!           └─► vector ──────────────┴─► signs ───────┴─► candidates + what stands around them
+//!                                                           └─► read, compared, weighed ──► hits, each with why
+//! ```
+//!
+//! Needs no LLM. Everything is asked of one read transaction of a view, so what a branch cannot see has no part in it:
+//! neither as a hit, nor as a neighbour.
+
+use std::time::Instant;
+
+use crate::context::alike::Likeness;
+use crate::embed::{Embedder, head};
+use crate::{MemoryError, Reader, blocking};
+
+mod candidates;
+mod columns;
+mod evidence;
+mod query;
+mod rank;
+mod stem;
+#[cfg(test)]
+mod tests;
+mod types;
+mod when;
+mod words;
+
+use rank::{Looking, Scored, rank, validity};
+pub use types::{
+    Arm, ArmReport, ArmState, Found, HITS_MAX, Hit, Labelled, LexicalWhy, NeighbourWhy, Search, VectorWhy,
+    Weights, Why,
+};
+
+/// Two texts with so much in common are shown as one.
+const ALIKE: f32 = 0.9;
+
+/// Of a question's text, what an embedder is given.
+const EMBEDDED_BYTES_MAX: usize = 4096;
+
+/// Views of one search.
+const VIEWS_MAX: usize = 64;
+
+/// Searches views as one.
+pub async fn search(views: &[Labelled], query: &Search) -> Result<Found, MemoryError> {
+    query.check()?;
+    if views.len() > VIEWS_MAX {
+        return Err(MemoryError::invalid("the search", format!("it is of more than {VIEWS_MAX} spaces")));
+    }
+    let began = Instant::now();
+    let weights = query.weights.unwrap_or(Weights::usual());
+    let Some(first) = views.first() else {
+        return Ok(Found { hits: Vec::new(), arms: arms(&weights, ArmState::Off), searched: 0, took_us: 0 });
+    };
+    let embedder = std::sync::Arc::clone(&first.view.shared.embedder);
+    let reads_sentences = !embedder.is_immediate();
+    let (vector, mut state) = embed(embedder, query, &weights).await?;
+    let looking = Looking { search: query.clone(), weights, vector, reads_sentences };
+    let mut all = Vec::new();
+    let (mut searched, mut covered) = (0, 0);
+    for labelled in views {
+        let looking = looking.clone();
+        let part = labelled.view.read(move |reader| look(reader, &looking)).await?;
+        searched += part.searched;
+        covered += part.covered;
+        all.extend(part.hits.into_iter().map(|hit| Hit { space: labelled.label.clone(), ..hit }));
+    }
+    if state == ArmState::Took && covered < searched {
+        #[expect(clippy::cast_precision_loss, reason = "a share of two counts")]
+        let covered = covered as f32 / searched as f32;
+        state = ArmState::Partial { covered };
+    }
+    all.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let mut hits = collapse(all, query.limit);
+    hits.retain(|hit| query.min_score.is_none_or(|least| hit.score >= least));
+    let took_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    Ok(Found { hits, arms: arms(&weights, state), searched, took_us })
+}
+
+fn arms(weights: &Weights, vector: ArmState) -> Vec<ArmReport> {
+    let took = |weight: f32| if weight > 0.0 { ArmState::Took } else { ArmState::Off };
+    vec![
+        ArmReport { arm: Arm::Lexical, state: took(weights.lexical) },
+        ArmReport { arm: Arm::Vector, state: vector },
+        ArmReport { arm: Arm::Neighbours, state: took(weights.neighbours) },
+    ]
+}
+
+/// The vector of the question. A search goes on without it, and says so.
+async fn embed(
+    embedder: std::sync::Arc<dyn Embedder>,
+    query: &Search,
+    weights: &Weights,
+) -> Result<(Option<Vec<f32>>, ArmState), MemoryError> {
+    if weights.vector <= 0.0 || query.text.trim().is_empty() {
+        return Ok((None, ArmState::Off));
+    }
+    let text = head(&query.text, EMBEDDED_BYTES_MAX).to_owned();
+    // What is immediate takes microseconds: less than handing it to another thread.
+    let immediate = embedder.is_immediate();
+    let work = move || Ok(embedder.embed(&[&text]));
+    let made = if immediate { work()? } else { blocking(work).await? };
+    match made {
+        Ok(mut vectors) => match vectors.pop().filter(|vector| vector.iter().any(|x| *x != 0.0)) {
+            Some(vector) => Ok((Some(vector), ArmState::Took)),
+            None => Ok((None, ArmState::Off)),
+        },
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not embed a question");
+            Ok((None, ArmState::Down { reason: error.to_string() }))
+        }
+    }
+}
+
+/// What one view answers.
+struct Part {
+    hits: Vec<Hit>,
+    searched: u64,
+    covered: u64,
+}
+
+fn look(reader: &Reader<'_>, looking: &Looking) -> Result<Part, MemoryError> {
+    let mut hits = Vec::new();
+    for Scored { row, score, mut why } in rank(reader, looking)? {
+        if let Some(entry) = reader.entry(row)? {
+            why.validity = validity(&entry, reader.now_ms());
+            let score = score * why.validity;
+            hits.push(Hit { entry, space: String::new(), score, why, collapsed: Vec::new() });
+        }
+    }
+    let (searched, covered) = reader.counts();
+    Ok(Part { hits, searched, covered })
+}
+
+/// Leaves one of those that say nearly the same: the best.
+fn collapse(all: Vec<Hit>, limit: usize) -> Vec<Hit> {
+    let mut kept: Vec<(Likeness, Hit)> = Vec::new();
+    for hit in all {
+        let likeness = Likeness::of(&hit.entry.text);
+        let same = kept
+            .iter()
+            .position(|(known, first)| first.entry.kind == hit.entry.kind && known.with(&likeness) >= ALIKE);
+        match same {
+            Some(first) => kept[first].1.collapsed.push(hit.entry.id),
+            None if kept.len() < limit => kept.push((likeness, hit)),
+            None => {}
+        }
+    }
+    kept.into_iter().map(|(_, hit)| hit).collect()
+}

@@ -1,0 +1,356 @@
+//! Shapes one exec into an entry: what was run, how it ended, what it said, what it changed.
+
+use burrow_model::Remember;
+use serde_json::{Map, Value, json};
+
+use super::noise::{clean, strip_terminal};
+use super::normal::{error_line, normal_command, normal_error, shown_command};
+use super::secrets::scrub;
+use crate::NewEntry;
+
+/// Characters of output an entry keeps. The whole output is the exec's own; a memory of it is a reminder.
+const OUTPUT_CHARACTERS_MAX: usize = 1_600;
+
+/// Characters of a command; longer ones are generated scripts, of which the beginning tells.
+const COMMAND_CHARACTERS_MAX: usize = 1_000;
+
+/// Names of changed files in the text; the metadata has more.
+const FILES_SHOWN_MAX: usize = 12;
+
+/// And bytes of such names in the metadata, where they are for filtering; metadata as a whole is bounded.
+const FILES_BYTES_MAX: usize = 6_000;
+
+/// Output of which more than this is never looked at, from the end: shaping runs on every exec.
+const OUTPUT_READ_BYTES_MAX: usize = 64 * 1024;
+
+/// What happened, as the daemon knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExecFacts {
+    pub command: Vec<String>,
+    pub exit_code: Option<i32>,
+    /// `SIGKILL` and the like.
+    pub signal: Option<String>,
+    pub duration_ms: u64,
+    /// The ends of what it wrote; what was lost before them does not matter.
+    pub stdout_tail: String,
+    pub stderr_tail: String,
+    pub files_changed: Vec<String>,
+    /// Who it ran as, inside.
+    pub user: Option<String>,
+    pub workdir: Option<String>,
+    /// When it ended.
+    pub at_ms: u64,
+}
+
+/// How an exec ended, as far as remembering goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Succeeded,
+    Failed,
+    /// Ended by hand, or an exit code that is an answer (`grep` that found nothing): neither good nor bad.
+    Neither,
+}
+
+/// The parts of an exec that entries, repeats and related memories are made from; secrets and noise are gone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shaped {
+    pub command: String,
+    pub outcome: Outcome,
+    pub error: Option<String>,
+    pub output: String,
+    /// The same for every repeat: normalised command, outcome and normalised error.
+    pub fingerprint: String,
+}
+
+/// The entry for an exec, or `None` where there is nothing worth keeping. Its `key` is the same for each repeat.
+pub fn exec_entry(facts: &ExecFacts, mode: Remember) -> Option<NewEntry> {
+    let shaped = shape(facts);
+    let wanted = match (mode, shaped.outcome) {
+        (Remember::Off, Outcome::Succeeded | Outcome::Failed | Outcome::Neither) => false,
+        (Remember::Errors, Outcome::Failed) => true,
+        (Remember::Errors, Outcome::Succeeded | Outcome::Neither) => false,
+        (Remember::All, Outcome::Failed) => true,
+        (Remember::All, Outcome::Succeeded | Outcome::Neither) => !is_trivial(&shaped.command),
+    };
+    wanted.then(|| entry_of(facts, &shaped))
+}
+
+/// Reads an exec; pure.
+pub fn shape(facts: &ExecFacts) -> Shaped {
+    let typed = strip_terminal(&shown_command(&facts.command)).replace(['\r', '\u{8}'], "");
+    let command = cut(scrub(&typed).trim(), COMMAND_CHARACTERS_MAX);
+    // Secrets go first: a token broken by folding or cutting would no longer look like one.
+    let stderr = clean(&scrub(tail(&facts.stderr_tail, OUTPUT_READ_BYTES_MAX)));
+    let stdout = clean(&scrub(tail(&facts.stdout_tail, OUTPUT_READ_BYTES_MAX)));
+    let outcome = outcome_of(facts, &command, &stderr);
+    let error = match outcome {
+        Outcome::Failed => error_line(&stderr, &stdout).map(|line| cut(line, 300)),
+        Outcome::Succeeded | Outcome::Neither => None,
+    };
+    let fingerprint = fingerprint(&command, facts, outcome, error.as_deref());
+    let output = excerpt(&stderr, &stdout, outcome, error.as_deref());
+    Shaped { command, outcome, error, output, fingerprint }
+}
+
+fn outcome_of(facts: &ExecFacts, command: &str, stderr: &str) -> Outcome {
+    match (facts.signal.as_deref(), facts.exit_code) {
+        // Somebody ended it, or the reader of its output went away: a server that was stopped did not fail.
+        (Some("SIGINT" | "SIGTERM" | "SIGPIPE" | "SIGHUP"), _) => Outcome::Neither,
+        (Some(_), _) => Outcome::Failed,
+        (None, Some(0)) => Outcome::Succeeded,
+        (None, Some(130 | 141 | 143)) => Outcome::Neither,
+        (None, Some(1)) if stderr.is_empty() && answers_by_exit_code(command) => Outcome::Neither,
+        (None, Some(_)) => Outcome::Failed,
+        (None, None) => Outcome::Neither,
+    }
+}
+
+/// Programs that say "no" with exit code 1.
+fn answers_by_exit_code(command: &str) -> bool {
+    let program = super::normal::program(command);
+    matches!(
+        program.as_str(),
+        "grep"
+            | "egrep"
+            | "fgrep"
+            | "rg"
+            | "ag"
+            | "diff"
+            | "cmp"
+            | "test"
+            | "["
+            | "[["
+            | "which"
+            | "pgrep"
+            | "type"
+            | "git diff"
+            | "git grep"
+            | "expr"
+            | "false"
+    )
+}
+
+/// Commands whose success nobody wants to be reminded of. One that writes to a file is none of them.
+fn is_trivial(command: &str) -> bool {
+    if command.contains(['>', '|', ';', '\n', '`']) || command.contains("&&") || command.contains("$(") {
+        return false;
+    }
+    let first = command.split_whitespace().next().unwrap_or("");
+    matches!(
+        first,
+        "" | "ls"
+            | "ll"
+            | "cd"
+            | "pwd"
+            | "true"
+            | ":"
+            | "echo"
+            | "clear"
+            | "whoami"
+            | "id"
+            | "date"
+            | "which"
+            | "type"
+            | "cat"
+            | "head"
+            | "tail"
+            | "wc"
+            | "env"
+            | "printenv"
+            | "hostname"
+            | "uname"
+            | "uptime"
+            | "history"
+            | "sleep"
+            | "stat"
+            | "file"
+            | "du"
+            | "df"
+            | "ps"
+            | "exit"
+            | "test"
+            | "["
+            | "tree"
+            | "less"
+            | "more"
+    )
+}
+
+fn fingerprint(command: &str, facts: &ExecFacts, outcome: Outcome, error: Option<&str>) -> String {
+    let mut hash = blake3::Hasher::new();
+    // A zero byte between the parts, which none of them has: no two lists of parts read the same.
+    for part in [
+        normal_command(command).as_str(),
+        facts.workdir.as_deref().unwrap_or(""),
+        match outcome {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Failed => "failed",
+            Outcome::Neither => "neither",
+        },
+        facts.signal.as_deref().unwrap_or(""),
+        &error.map(normal_error).unwrap_or_default(),
+    ] {
+        hash.update(part.as_bytes());
+        hash.update(&[0]);
+    }
+    hash.finalize().to_hex().as_str()[..32].to_owned()
+}
+
+/// What to keep of the output. Of a failure its error line and its end; of a success only the end.
+fn excerpt(stderr: &str, stdout: &str, outcome: Outcome, error: Option<&str>) -> String {
+    let (first, second) = match outcome {
+        Outcome::Failed => (stderr, stdout),
+        Outcome::Succeeded | Outcome::Neither => (stdout, stderr),
+    };
+    let main = if first.is_empty() { second } else { first };
+    let kept = last_lines(main, OUTPUT_CHARACTERS_MAX);
+    match error {
+        Some(error) if !kept.contains(error) => format!("{error}\n…\n{kept}"),
+        Some(_) | None => kept,
+    }
+}
+
+/// Whole lines from the end, as many as fit.
+fn last_lines(text: &str, characters_max: usize) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut left = characters_max;
+    for line in text.lines().rev() {
+        let length = line.chars().count() + 1;
+        if length > left {
+            break;
+        }
+        left -= length;
+        kept.push(line);
+    }
+    kept.reverse();
+    kept.join("\n").trim().to_owned()
+}
+
+pub(super) fn entry_of(facts: &ExecFacts, shaped: &Shaped) -> NewEntry {
+    let mut bytes = 0;
+    let files: Vec<String> = facts
+        .files_changed
+        .iter()
+        .map(|file| line(&scrub(file), 300))
+        .take_while(|file| {
+            bytes += file.len() + 4;
+            bytes <= FILES_BYTES_MAX
+        })
+        .collect();
+    NewEntry {
+        key: Some(format!("exec:{}", shaped.fingerprint)),
+        text: text_of(facts, shaped, &files),
+        kind: match shaped.outcome {
+            Outcome::Failed => "error".to_owned(),
+            Outcome::Succeeded | Outcome::Neither => "exec".to_owned(),
+        },
+        metadata: metadata_of(facts, shaped, &files),
+        importance: match shaped.outcome {
+            Outcome::Failed => 0.6,
+            Outcome::Succeeded | Outcome::Neither if files.is_empty() => 0.3,
+            Outcome::Succeeded | Outcome::Neither => 0.4,
+        },
+        source: Some("exec".to_owned()),
+        session: None,
+        user: None,
+        agent: None,
+        at_ms: Some(facts.at_ms),
+        valid_from_ms: None,
+        valid_to_ms: None,
+        supersedes: Vec::new(),
+        artifacts: Vec::new(),
+        links: Vec::new(),
+    }
+}
+
+fn text_of(facts: &ExecFacts, shaped: &Shaped, files: &[String]) -> String {
+    let mut text = format!("$ {}\n{}", shaped.command, ending(facts));
+    if let Some(workdir) = &facts.workdir {
+        text.push_str(&format!(" in {}", line(workdir, 200)));
+    }
+    if !shaped.output.is_empty() {
+        text.push('\n');
+        text.push_str(&shaped.output);
+    }
+    if !files.is_empty() {
+        let more = facts.files_changed.len().saturating_sub(FILES_SHOWN_MAX);
+        text.push_str("\nfiles changed: ");
+        text.push_str(&files.iter().take(FILES_SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", "));
+        if more > 0 {
+            text.push_str(&format!(" and {more} more"));
+        }
+    }
+    text
+}
+
+fn ending(facts: &ExecFacts) -> String {
+    let how = match (&facts.signal, facts.exit_code) {
+        (Some(signal), _) => format!("ended by {}", line(signal, 20)),
+        (None, Some(code)) => format!("exit code {code}"),
+        (None, None) => "ended unseen".to_owned(),
+    };
+    format!("{how} after {}", duration(facts.duration_ms))
+}
+
+fn duration(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..120_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        _ => format!("{} min", ms / 60_000),
+    }
+}
+
+fn metadata_of(facts: &ExecFacts, shaped: &Shaped, files: &[String]) -> Map<String, Value> {
+    let mut metadata = Map::new();
+    let mut put = |name: &str, value: Value| metadata.insert(name.to_owned(), value);
+    put("command", json!(shaped.command));
+    put("program", json!(cut(&super::normal::program(&shaped.command), 100)));
+    put("duration_ms", json!(facts.duration_ms));
+    put("fingerprint", json!(shaped.fingerprint));
+    put("last_ms", json!(facts.at_ms));
+    if let Some(code) = facts.exit_code {
+        put("exit_code", json!(code));
+    }
+    if let Some(signal) = &facts.signal {
+        put("signal", json!(line(signal, 20)));
+    }
+    if let Some(error) = &shaped.error {
+        put("error", json!(error));
+    }
+    if let Some(workdir) = &facts.workdir {
+        put("workdir", json!(line(workdir, 200)));
+    }
+    if let Some(user) = &facts.user {
+        put("run_as", json!(line(user, 64)));
+    }
+    if !files.is_empty() {
+        put("files", json!(files));
+    }
+    if shaped.outcome == Outcome::Failed {
+        // Until a run of the same command succeeds, this is work left open.
+        put("open", json!(true));
+    }
+    metadata
+}
+
+/// At most so many characters, with a mark where something was left out.
+pub(crate) fn cut(text: &str, characters_max: usize) -> String {
+    match text.char_indices().nth(characters_max) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", &text[..at]),
+    }
+}
+
+/// One printable line of a name that came from inside the sandbox.
+fn line(text: &str, characters_max: usize) -> String {
+    let flat: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    cut(&flat, characters_max)
+}
+
+fn tail(text: &str, bytes_max: usize) -> &str {
+    let mut start = text.len().saturating_sub(bytes_max);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    &text[start..]
+}

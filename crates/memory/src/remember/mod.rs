@@ -1,0 +1,33 @@
+//! Remembering without being asked: execs and turns become entries, and a failure brings back what helped last time.
+//!
+//! ```text
+//!  exec ends ──► shape (secrets, noise out) ──► entry, or one more of a known one
+//!     └ failed ──► related: the same trouble before, and what was done until it worked
+//!     └ worked ──► failures of that command that were open are closed, with what was done in between
+//! ```
+//!
+//! Shaping is pure ([`exec_entry`], [`secrets`], [`noise`], [`normal`]); recording and looking back use a view.
+
+mod exec;
+mod message;
+mod noise;
+mod normal;
+mod record;
+mod related;
+pub mod secrets;
+mod session;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_live;
+mod turn;
+
+pub(crate) use exec::cut;
+pub use exec::{ExecFacts, Outcome, Shaped, exec_entry, shape};
+pub use message::Message;
+pub use noise::{clean, strip_terminal};
+pub use normal::shown_command;
+pub use record::{Recorded, record};
+pub use related::{Fix, Related, related};
+pub use session::{SESSION_GAP_MS, SessionOf, current_session};
+pub use turn::{Turned, Who, turn};

@@ -1,0 +1,180 @@
+//! Records an exec: a new entry or one more of a known one, and the failures its success closes.
+
+use burrow_model::Remember;
+use serde_json::{Value, json};
+
+use super::exec::{ExecFacts, Outcome, Shaped, entry_of, exec_entry, shape};
+use super::normal::command_likeness;
+use crate::{Condition, Entry, EntryChange, Filter, MemoryError, MemoryId, NewEntry, Op, PageRequest, View};
+
+/// How like the failed command a command must be for its success to be taken as the end of that failure.
+const SAME_COMMAND_MIN: f32 = 0.6;
+
+/// A failure left open for longer than this was given up, not fixed.
+const OPEN_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
+
+/// Open failures of one program that are looked at.
+const OPEN_LOOKED_AT: u32 = 20;
+
+/// Commands and files kept of what was done between a failure and the success.
+const FIX_COMMANDS_MAX: usize = 5;
+const FIX_FILES_MAX: usize = 10;
+/// Entries of the session that are looked at for them.
+const FIX_LOOKED_AT: u32 = 100;
+
+/// What was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    pub id: MemoryId,
+    /// It had happened before, just so: it was counted.
+    pub repeated: bool,
+    /// Failures that this success ended.
+    pub fixed: Vec<MemoryId>,
+}
+
+/// Records an exec as the mode says. A success that ends a failure is kept in every mode but `Off`: it is the answer.
+pub async fn record(
+    view: &View,
+    facts: &ExecFacts,
+    mode: Remember,
+    session: &str,
+) -> Result<Option<Recorded>, MemoryError> {
+    if mode == Remember::Off {
+        return Ok(None);
+    }
+    let shaped = shape(facts);
+    let fixed = match shaped.outcome {
+        Outcome::Succeeded => open_failures(view, facts, &shaped).await?,
+        Outcome::Failed | Outcome::Neither => Vec::new(),
+    };
+    let entry = match exec_entry(facts, mode) {
+        Some(entry) => entry,
+        None if !fixed.is_empty() => entry_of(facts, &shaped),
+        None => return Ok(None),
+    };
+    let links = fixed.iter().map(|failure| failure.id.clone()).collect();
+    let entry = NewEntry { session: Some(session.to_owned()), links, ..entry };
+    let added = view.add(vec![entry]).await?.pop().ok_or(MemoryError::Panicked)?;
+    if added.existed {
+        count_again(view, &added.id, facts, shaped.outcome).await?;
+    }
+    for failure in &fixed {
+        close(view, failure, &added.id, facts, session).await?;
+    }
+    let fixed = fixed.into_iter().map(|failure| failure.id).collect();
+    Ok(Some(Recorded { id: added.id, repeated: added.existed, fixed }))
+}
+
+/// Failures of the same command that nobody has fixed yet.
+async fn open_failures(view: &View, facts: &ExecFacts, shaped: &Shaped) -> Result<Vec<Entry>, MemoryError> {
+    let equals = |path: &str, value: Value| Condition { path: path.to_owned(), op: Op::Eq, value };
+    let program = super::cut(&super::normal::program(&shaped.command), 100);
+    let filter = Filter {
+        kinds: vec!["error".to_owned()],
+        metadata: vec![equals("open", json!(true)), equals("program", json!(program))],
+        ..Filter::all()
+    };
+    let page = view.list(&filter, PageRequest::first(OPEN_LOOKED_AT)).await?;
+    let same = |entry: &Entry| {
+        let command = entry.metadata.get("command").and_then(Value::as_str).unwrap_or("");
+        let recent = last_ms(entry).saturating_add(OPEN_MS_MAX) > facts.at_ms;
+        let place = entry.metadata.get("workdir").and_then(Value::as_str);
+        let here = facts.workdir.as_deref();
+        // `make` in one folder says nothing about `make` in another.
+        recent && place == here && command_likeness(command, &shaped.command) >= SAME_COMMAND_MIN
+    };
+    Ok(page.rows.into_iter().filter(same).collect())
+}
+
+pub(super) fn last_ms(entry: &Entry) -> u64 {
+    entry.metadata.get("last_ms").and_then(Value::as_u64).unwrap_or(entry.at_ms).max(entry.at_ms)
+}
+
+/// One more of it. A failure that had been fixed is open again.
+async fn count_again(
+    view: &View,
+    id: &MemoryId,
+    facts: &ExecFacts,
+    outcome: Outcome,
+) -> Result<(), MemoryError> {
+    view.repeat(std::slice::from_ref(id), 1).await?;
+    if outcome != Outcome::Failed {
+        return Ok(());
+    }
+    let entry = view.get(id).await?;
+    if entry.metadata.get("open") == Some(&json!(true)) {
+        return Ok(());
+    }
+    let mut metadata = entry.metadata;
+    metadata.insert("open".to_owned(), json!(true));
+    metadata.insert("last_ms".to_owned(), json!(facts.at_ms));
+    let change = EntryChange { metadata: Some(metadata), ..EntryChange::nothing() };
+    view.update(id, change, None).await.map(|_| ())
+}
+
+/// Writes to a failure what ended it.
+async fn close(
+    view: &View,
+    failure: &Entry,
+    success: &MemoryId,
+    facts: &ExecFacts,
+    session: &str,
+) -> Result<(), MemoryError> {
+    let done = done_between(view, failure, facts, session).await?;
+    let mut metadata = failure.metadata.clone();
+    metadata.insert("open".to_owned(), json!(false));
+    metadata.insert(
+        "fix".to_owned(),
+        json!({ "id": success.as_str(), "at_ms": facts.at_ms, "commands": done.commands, "files": done.files }),
+    );
+    let mut links = failure.links.clone();
+    if !links.contains(success) {
+        links.push(success.clone());
+    }
+    links.truncate(crate::limits::LINKS_MAX);
+    let change = EntryChange { metadata: Some(metadata), links: Some(links), ..EntryChange::nothing() };
+    match view.update(&failure.id, change, None).await {
+        // Forgotten in between: then nobody wants to know.
+        Err(MemoryError::NotFound { .. }) => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
+
+struct Done {
+    commands: Vec<String>,
+    files: Vec<String>,
+}
+
+async fn done_between(
+    view: &View,
+    failure: &Entry,
+    facts: &ExecFacts,
+    session: &str,
+) -> Result<Done, MemoryError> {
+    let filter = Filter {
+        kinds: vec!["exec".to_owned()],
+        since_ms: Some(last_ms(failure)),
+        session: Some(session.to_owned()),
+        ..Filter::all()
+    };
+    let page = view.list(&filter, PageRequest::first(FIX_LOOKED_AT)).await?;
+    let mut between: Vec<Entry> = page.rows.into_iter().filter(|entry| entry.at_ms < facts.at_ms).collect();
+    between.sort_by_key(|entry| (entry.at_ms, entry.seq));
+    let mut done = Done { commands: Vec::new(), files: Vec::new() };
+    // What was done last before it worked is likeliest to be what helped.
+    for entry in between.iter().rev() {
+        if let Some(command) = entry.metadata.get("command").and_then(Value::as_str)
+            && done.commands.len() < FIX_COMMANDS_MAX
+        {
+            done.commands.insert(0, super::cut(command, 200));
+        }
+    }
+    let told = between.iter().filter_map(|entry| entry.metadata.get("files")?.as_array()).flatten();
+    let files = told.filter_map(Value::as_str).map(str::to_owned).chain(facts.files_changed.iter().cloned());
+    for file in files {
+        if done.files.len() < FIX_FILES_MAX && !done.files.contains(&file) {
+            done.files.push(super::cut(&super::secrets::scrub(&file), 200));
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,494 @@
+//! Takes secrets out of text before it is remembered.
+//!
+//! What is recorded by itself (commands, output, turns) was not written to be kept, so what looks like a credential
+//! is replaced by a placeholder: tokens of known shapes, private keys, passwords in URLs, and values after names such
+//! as `password=`. A bare hash, a uuid or a path is left alone: those are what an agent looks for later. What somebody
+//! adds on purpose is kept verbatim and never comes here.
+//!
+//! Each finder pushes byte ranges; they are joined and replaced once at the end, so finders cannot disturb each other.
+
+mod names;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use self::names::{Strength, header_credentials, strength_of};
+
+/// What stands where a secret stood.
+pub const REMOVED: &str = "[secret removed]";
+
+/// The text without its secrets; borrowed where there were none.
+pub fn scrub(text: &str) -> Cow<'_, str> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    private_keys(text, &mut found);
+    known_tokens(text, &mut found);
+    url_passwords(text, &mut found);
+    named_values(text, &mut found);
+    replace(text, found)
+}
+
+fn replace(text: &str, mut found: Vec<Range<usize>>) -> Cow<'_, str> {
+    if found.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    found.sort_by_key(|range| (range.start, range.end));
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    for range in found {
+        if range.end <= at {
+            continue;
+        }
+        // Ranges that touch or overlap are one secret seen by two finders.
+        if range.start >= at {
+            out.push_str(&text[at..range.start]);
+            out.push_str(REMOVED);
+        }
+        at = range.end;
+    }
+    out.push_str(&text[at..]);
+    Cow::Owned(out)
+}
+
+// === Private keys ===
+
+const BEGIN: &str = "-----BEGIN ";
+const END: &str = "-----END ";
+const DASHES: &str = "-----";
+
+/// Blocks of PEM whose label says they are private. A block cut off by the tail of an output is taken to its cut edge.
+fn private_keys(text: &str, found: &mut Vec<Range<usize>>) {
+    let mut at = 0;
+    while let Some(begin) = find_from(text, BEGIN, at) {
+        let body = begin + BEGIN.len();
+        let Some(label_end) = find_from(text, DASHES, body) else { break };
+        if !is_private(&text[body..label_end]) {
+            at = body;
+            continue;
+        }
+        let end = find_from(text, END, label_end)
+            .and_then(|end| find_from(text, DASHES, end + END.len()))
+            .map_or(text.len(), |dashes| dashes + DASHES.len());
+        found.push(begin..end);
+        at = end;
+    }
+    headless_key(text, found);
+}
+
+/// The end of a key whose beginning was cut off: everything before its `END` line that is base64.
+fn headless_key(text: &str, found: &mut Vec<Range<usize>>) {
+    let Some(end) = text.find(END) else { return };
+    if text.find(BEGIN).is_some_and(|begin| begin < end) {
+        return;
+    }
+    let Some(dashes) = find_from(text, DASHES, end + END.len()) else { return };
+    if !is_private(&text[end + END.len()..dashes]) {
+        return;
+    }
+    let base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '\n' | '\r');
+    let start = text[..end].trim_end_matches(base64).len();
+    found.push(start..dashes + DASHES.len());
+}
+
+fn is_private(label: &str) -> bool {
+    label.len() < 64 && label.contains("PRIVATE KEY")
+}
+
+// === Tokens of known shapes ===
+
+/// A token told by its first characters.
+struct Shape {
+    prefix: &'static str,
+    /// Characters after the prefix.
+    rest_min: usize,
+    /// The exact number of them, for shapes that have one and whose prefix is short enough to meet by chance.
+    exact: bool,
+    body: Body,
+}
+
+#[derive(Clone, Copy)]
+enum Body {
+    /// `A-Z0-9`.
+    Upper,
+    /// `A-Za-z0-9`.
+    Alphanumeric,
+    /// `A-Za-z0-9_-`.
+    Url,
+    /// `A-Za-z0-9_-.`, for tokens of several parts.
+    Parts,
+}
+
+impl Body {
+    fn has(self, b: u8) -> bool {
+        match self {
+            Self::Upper => b.is_ascii_uppercase() || b.is_ascii_digit(),
+            Self::Alphanumeric => b.is_ascii_alphanumeric(),
+            Self::Url => b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'),
+            Self::Parts => b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'),
+        }
+    }
+}
+
+const fn shape(prefix: &'static str, rest_min: usize, body: Body) -> Shape {
+    Shape { prefix, rest_min, exact: false, body }
+}
+
+const SHAPES: &[Shape] = &[
+    // Amazon: access key ids. (The secret half has no shape; it is caught by its name.)
+    Shape { prefix: "AKIA", rest_min: 16, exact: true, body: Body::Upper },
+    Shape { prefix: "ASIA", rest_min: 16, exact: true, body: Body::Upper },
+    Shape { prefix: "ABIA", rest_min: 16, exact: true, body: Body::Upper },
+    Shape { prefix: "ACCA", rest_min: 16, exact: true, body: Body::Upper },
+    // GitHub and GitLab.
+    shape("ghp_", 30, Body::Alphanumeric),
+    shape("gho_", 30, Body::Alphanumeric),
+    shape("ghu_", 30, Body::Alphanumeric),
+    shape("ghs_", 30, Body::Alphanumeric),
+    shape("ghr_", 30, Body::Alphanumeric),
+    shape("github_pat_", 22, Body::Url),
+    shape("glpat-", 20, Body::Url),
+    // OpenAI, Anthropic and those who copied the prefix.
+    shape("sk-", 20, Body::Url),
+    // Slack.
+    shape("xoxb-", 10, Body::Url),
+    shape("xoxa-", 10, Body::Url),
+    shape("xoxp-", 10, Body::Url),
+    shape("xoxr-", 10, Body::Url),
+    shape("xoxs-", 10, Body::Url),
+    shape("xoxe-", 10, Body::Url),
+    shape("xapp-", 10, Body::Url),
+    // Google.
+    shape("AIza", 35, Body::Url),
+    shape("ya29.", 20, Body::Url),
+    // Stripe, npm, PyPI, Hugging Face, SendGrid, DigitalOcean, Linear, Databricks, age.
+    shape("sk_live_", 16, Body::Alphanumeric),
+    shape("sk_test_", 16, Body::Alphanumeric),
+    shape("rk_live_", 16, Body::Alphanumeric),
+    shape("whsec_", 16, Body::Alphanumeric),
+    shape("npm_", 36, Body::Alphanumeric),
+    shape("pypi-AgE", 16, Body::Url),
+    shape("hf_", 30, Body::Alphanumeric),
+    shape("SG.", 40, Body::Parts),
+    shape("dop_v1_", 40, Body::Alphanumeric),
+    shape("lin_api_", 30, Body::Alphanumeric),
+    shape("dapi", 32, Body::Alphanumeric),
+    shape("AGE-SECRET-KEY-1", 40, Body::Upper),
+];
+
+fn known_tokens(text: &str, found: &mut Vec<Range<usize>>) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        // A shape begins where a word begins: `task-…` has no `sk-` in it.
+        let starts_word = at == 0 || !(bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
+        let end = if starts_word { token_at(bytes, at) } else { None };
+        match end {
+            Some(end) => {
+                found.push(at..end);
+                at = end;
+            }
+            None => at += 1,
+        }
+    }
+}
+
+fn token_at(bytes: &[u8], at: usize) -> Option<usize> {
+    let rest = &bytes[at..];
+    if rest.starts_with(b"eyJ") {
+        return jwt_length(rest).map(|length| at + length);
+    }
+    if rest.starts_with(b"https://hooks.slack.com/services/") {
+        let length = rest.iter().position(|b| b.is_ascii_whitespace() || matches!(b, b'"' | b'\''));
+        return Some(at + length.unwrap_or(rest.len()));
+    }
+    let shape = SHAPES.iter().find(|shape| rest.starts_with(shape.prefix.as_bytes()))?;
+    let body = &rest[shape.prefix.len()..];
+    let length = body.iter().take_while(|b| shape.body.has(**b)).count();
+    let long_enough = if shape.exact { length == shape.rest_min } else { length >= shape.rest_min };
+    // A shape of one exact length is telling enough by itself.
+    let random =
+        looks_random(&body[..length]) || shape.exact && body[..length].iter().any(u8::is_ascii_digit);
+    (long_enough && random).then_some(at + shape.prefix.len() + length)
+}
+
+/// Three parts of base64url, the first of which opens a JSON object.
+fn jwt_length(bytes: &[u8]) -> Option<usize> {
+    let part = |from: usize| bytes[from..].iter().take_while(|b| Body::Url.has(**b)).count();
+    let header = part(0);
+    if header < 12 || bytes.get(header) != Some(&b'.') {
+        return None;
+    }
+    let claims = part(header + 1);
+    if claims < 8 {
+        return None;
+    }
+    let two = header + 1 + claims;
+    // The signature is missing in unsigned ones, and where the text was cut.
+    Some(if bytes.get(two) == Some(&b'.') { two + 1 + part(two + 1) } else { two })
+}
+
+/// A token is random: it has digits among its letters. Words joined by dashes (`sk-learn-pipeline-for-trees`) are not.
+fn looks_random(body: &[u8]) -> bool {
+    let digits = body.iter().filter(|b| b.is_ascii_digit()).count();
+    let letters = body.iter().filter(|b| b.is_ascii_alphabetic()).count();
+    digits >= 2 && letters >= 2 || digits >= 16
+}
+
+// === Passwords in URLs ===
+
+/// The password of `scheme://user:password@host`, or the user where it stands alone and looks like a token.
+fn url_passwords(text: &str, found: &mut Vec<Range<usize>>) {
+    let mut at = 0;
+    while let Some(mark) = find_from(text, "://", at) {
+        let start = mark + 3;
+        at = start;
+        let authority_end = text[start..]
+            .find(|c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '`' | '<' | '>'))
+            .map_or(text.len(), |length| start + length);
+        let Some(sign) = text[start..authority_end].rfind('@').map(|length| start + length) else { continue };
+        match text[start..sign].find(':').map(|length| start + length) {
+            Some(colon) if colon + 1 < sign => {
+                if !is_placeholder(&text[colon + 1..sign]) {
+                    found.push(colon + 1..sign);
+                }
+            }
+            Some(_) => {}
+            None => {
+                if sign - start >= 16 && looks_random(&text.as_bytes()[start..sign]) {
+                    found.push(start..sign);
+                }
+            }
+        }
+    }
+}
+
+// === Values after telling names ===
+
+fn named_values(text: &str, found: &mut Vec<Range<usize>>) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if !is_name(bytes[at]) {
+            at += 1;
+            continue;
+        }
+        let end = at + bytes[at..].iter().take_while(|b| is_name(**b)).count();
+        let name = &text[at..end];
+        if let Some(range) = value_after(text, name, end) {
+            found.push(range.clone());
+            at = range.end.max(end);
+        } else {
+            at = end;
+        }
+    }
+}
+
+fn is_name(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')
+}
+
+fn value_after(text: &str, name: &str, end: usize) -> Option<Range<usize>> {
+    if let Some(range) = header_credentials(text, name, end) {
+        return Some(range);
+    }
+    if matches!(name, "-u" | "--user") {
+        return user_password(text, end);
+    }
+    let strength = strength_of(name)?;
+    let (start, separator) = separator_after(text, name, end)?;
+    let value = value_at(text, start)?;
+    is_secret_value(&text[value.clone()], strength, separator).then_some(value)
+}
+
+/// What stood between a name and its value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Separator {
+    Equals,
+    Colon,
+    /// The blank after a command-line flag.
+    Blank,
+}
+
+fn separator_after(text: &str, name: &str, end: usize) -> Option<(usize, Separator)> {
+    let rest = &text[end..];
+    // `"password": "…"` and `'password' => '…'`.
+    let unquoted = rest.strip_prefix(['"', '\'']).unwrap_or(rest);
+    let trimmed = unquoted.trim_start_matches([' ', '\t']);
+    let (after, separator) = if let Some(after) = trimmed.strip_prefix("=>") {
+        (after, Separator::Equals)
+    } else if let Some(after) = trimmed.strip_prefix(":=").or_else(|| trimmed.strip_prefix('=')) {
+        // `==` compares; what follows is an expression.
+        if after.starts_with('=') {
+            return None;
+        }
+        (after, Separator::Equals)
+    } else if let Some(after) = trimmed.strip_prefix(':') {
+        // `token::Kind` is a path in a program.
+        if after.starts_with(':') {
+            return None;
+        }
+        (after, Separator::Colon)
+    } else if name.starts_with("--") && trimmed.len() < rest.len() {
+        (trimmed, Separator::Blank)
+    } else {
+        return None;
+    };
+    let start = text.len() - after.trim_start_matches([' ', '\t']).len();
+    Some((start, separator))
+}
+
+/// The value that begins here: what is in the quotes, or up to the next blank or separator.
+fn value_at(text: &str, start: usize) -> Option<Range<usize>> {
+    let rest = &text[start..];
+    let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\'' | '`'));
+    let range = match quote {
+        Some(quote) => {
+            let inner = start + quote.len_utf8();
+            let length = text[inner..].find([quote, '\n']).unwrap_or(text.len() - inner);
+            inner..inner + length
+        }
+        None => {
+            let stop = |c: char| {
+                c.is_whitespace() || matches!(c, '&' | ',' | ';' | '"' | '\'' | '`' | ')' | '}' | '|')
+            };
+            let length = rest.find(stop).unwrap_or(rest.len());
+            start..start + length
+        }
+    };
+    (!range.is_empty()).then_some(range)
+}
+
+fn is_secret_value(value: &str, strength: Strength, separator: Separator) -> bool {
+    if is_placeholder(value) || is_plain_word(value) {
+        return false;
+    }
+    match (strength, separator) {
+        (Strength::Strong, Separator::Equals | Separator::Blank) => true,
+        // `Password: wrong one given` is a message; one word of four characters and more is a value.
+        (Strength::Strong, Separator::Colon) => value.chars().count() >= 4,
+        (Strength::Soft, Separator::Equals | Separator::Colon | Separator::Blank) => {
+            value.len() >= 8 && !value.starts_with(['/', '.', '~']) && is_dense(value)
+        }
+    }
+}
+
+/// Whether a value is one only a machine would choose: digits among letters, or many different characters.
+fn is_dense(value: &str) -> bool {
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
+    (digits >= 1 && letters >= 2 && !is_call(value))
+        || (value.len() >= 16 && entropy(value) >= 3.5 && !is_call(value))
+}
+
+/// Code is not a secret: `token = next_token2()`, `auth = config.auth[0]`.
+fn is_call(value: &str) -> bool {
+    value.contains(['(', '[', '{']) || value.contains("::") || value.contains("->")
+}
+
+/// Shannon entropy in bits per byte; 16 random base64 characters have about 3.9, an English phrase about 3.
+fn entropy(value: &str) -> f64 {
+    let mut counts = [0u32; 256];
+    for byte in value.bytes() {
+        counts[usize::from(byte)] += 1;
+    }
+    let total = value.len() as f64;
+    let share = |count: &u32| f64::from(*count) / total;
+    counts.iter().filter(|count| **count > 0).map(|count| -share(count) * share(count).log2()).sum()
+}
+
+/// A value that stands for another: a variable, a template, stars.
+fn is_placeholder(value: &str) -> bool {
+    value.is_empty()
+        || value.starts_with(['$', '%', '<'])
+        || value.starts_with("{{")
+        || value.starts_with(REMOVED)
+        || value.starts_with("[secret")
+        || value.chars().all(|c| matches!(c, '*' | '.' | 'x' | 'X' | '•' | '-' | '_' | '?'))
+}
+
+/// Words that follow such names in messages, types and settings, and are no secrets.
+fn is_plain_word(value: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "true",
+        "false",
+        "null",
+        "none",
+        "nil",
+        "undefined",
+        "yes",
+        "no",
+        "on",
+        "off",
+        "string",
+        "str",
+        "option",
+        "option<string>",
+        "optional[str]",
+        "any",
+        "text",
+        "bytes",
+        "required",
+        "optional",
+        "invalid",
+        "incorrect",
+        "wrong",
+        "missing",
+        "expired",
+        "expected",
+        "unexpected",
+        "empty",
+        "not",
+        "is",
+        "must",
+        "the",
+        "a",
+        "for",
+        "authentication",
+        "authorization",
+        "basic",
+        "bearer",
+        "redacted",
+        "hidden",
+        "changed",
+        "unset",
+        "default",
+        "prompt",
+        "read",
+        "write",
+        "failed",
+        "denied",
+        "ok",
+        "self",
+        "int",
+        "number",
+        "&str",
+        "char",
+        "secret",
+        "password",
+        "token",
+    ];
+    let lower = value.trim_end_matches(['.', ',', ':', '!']).to_ascii_lowercase();
+    WORDS.contains(&lower.as_str())
+}
+
+/// `-u user:password` of curl and its like.
+fn user_password(text: &str, end: usize) -> Option<Range<usize>> {
+    let rest = &text[end..];
+    let blanks = rest.len() - rest.trim_start_matches([' ', '=']).len();
+    if blanks == 0 {
+        return None;
+    }
+    let value = value_at(text, end + blanks)?;
+    let colon = text[value.clone()].find(':')? + value.start;
+    let password = colon + 1..value.end;
+    // `docker run --user 1000:1000` names a group.
+    let is_group = text[password.clone()].bytes().all(|b| b.is_ascii_digit());
+    let blank = password.is_empty() || is_placeholder(&text[password.clone()]);
+    (!is_group && !blank).then_some(password)
+}
+
+fn find_from(text: &str, needle: &str, at: usize) -> Option<usize> {
+    text.get(at..)?.find(needle).map(|length| at + length)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Recording over a real space: repeats, fixes, what is related, sessions, turns.
+
+use burrow_model::Remember;
+
+use super::tests::facts;
+use super::*;
+use crate::testing::{START_MS, World};
+use crate::{Filter, NewEntry, PageRequest, View};
+
+const MINUTE_MS: u64 = 60_000;
+
+async fn run(view: &View, command: &str, code: i32, stderr: &str, at_ms: u64) -> Option<Recorded> {
+    let facts = ExecFacts { at_ms, ..facts(command, code, stderr) };
+    record(view, &facts, Remember::All, "box s1").await.unwrap()
+}
+
+async fn count(view: &View) -> usize {
+    view.list(&Filter::everything(), PageRequest::first(1_000)).await.unwrap().rows.len()
+}
+
+#[tokio::test]
+async fn repeats_are_counted_and_not_stored_again() {
+    let world = World::new().await;
+    let view = world.view();
+    let first = run(&view, "cargo test", 101, "error at line 1: bad", START_MS).await.unwrap();
+    let second = run(&view, "cargo  test", 101, "error at line 2: bad", START_MS + 1).await.unwrap();
+    assert_eq!((second.id.clone(), second.repeated), (first.id, true));
+    assert_eq!(count(&view).await, 1);
+    assert_eq!(view.get(&second.id).await.unwrap().count, 2);
+    assert_eq!(run(&view, "ls", 0, "", START_MS).await, None);
+}
+
+#[tokio::test]
+async fn a_success_closes_the_failure_with_what_was_done_and_helps_the_next_one() {
+    let world = World::new().await;
+    let view = world.view();
+    let error = "ModuleNotFoundError: No module named 'yaml'";
+    let failed = run(&view, "python3 train.py", 1, error, START_MS).await.unwrap();
+    assert_eq!(view.get(&failed.id).await.unwrap().metadata["open"], true);
+    run(&view, "pip install pyyaml", 0, "", START_MS + MINUTE_MS).await;
+    let worked = run(&view, "python3 train.py --epochs 3", 0, "", START_MS + 2 * MINUTE_MS).await.unwrap();
+    assert_eq!(worked.fixed, std::slice::from_ref(&failed.id));
+    let closed = view.get(&failed.id).await.unwrap();
+    assert_eq!(closed.metadata["open"], false);
+    assert!(closed.links.contains(&worked.id));
+
+    let later = ExecFacts { at_ms: START_MS + 5_000 * MINUTE_MS, ..facts("python3 train.py", 1, error) };
+    let found = related(&view, &later, None).await.unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].id, failed.id);
+    assert_eq!(found[0].why, "the same command failed with the same error");
+    let fix = found[0].fixed_by.as_ref().unwrap();
+    assert_eq!(
+        (fix.id.clone(), fix.commands.as_slice()),
+        (worked.id, &["pip install pyyaml".to_owned()][..])
+    );
+    assert!(found[0].excerpt.len() <= 1024);
+
+    // It fails again: open again, and still known how it was mended.
+    let again = record(&view, &later, Remember::Errors, "box s2").await.unwrap().unwrap();
+    assert_eq!(again.id, failed.id);
+    assert_eq!(view.get(&failed.id).await.unwrap().metadata["open"], true);
+    assert_eq!(related(&view, &later, Some(&again.id)).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_shown_that_is_not_worth_it() {
+    let world = World::new().await;
+    let view = world.view();
+    let failed = run(&view, "make build", 2, "gcc: fatal error: no input files", START_MS).await.unwrap();
+    let again = ExecFacts {
+        at_ms: START_MS + MINUTE_MS,
+        ..facts("make build", 2, "gcc: fatal error: no input files")
+    };
+    assert_eq!(related(&view, &again, None).await.unwrap(), [], "it is known to whoever repeats it");
+    assert_eq!(related(&view, &again, Some(&failed.id)).await.unwrap(), []);
+    let other = ExecFacts {
+        at_ms: START_MS + 9_000 * MINUTE_MS,
+        ..facts("npm test", 1, "Error: cannot find module 'x'")
+    };
+    assert_eq!(related(&view, &other, None).await.unwrap(), [], "another trouble");
+    let fine = ExecFacts { at_ms: START_MS, ..facts("make build", 0, "") };
+    assert_eq!(related(&view, &fine, None).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_note_about_an_error_is_related_to_it() {
+    let world = World::new().await;
+    let view = world.view();
+    let note = "When psycopg2 says: could not connect to server: connection refused, start the tunnel first";
+    let id = view.add(vec![NewEntry::note(note)]).await.unwrap().remove(0).id;
+    let failed = facts(
+        "./manage migrate",
+        1,
+        "psycopg2.OperationalError: could not connect to server: Connection refused",
+    );
+    let found = related(&view, &failed, None).await.unwrap();
+    assert_eq!(found.iter().map(|related| related.id.clone()).collect::<Vec<_>>(), [id]);
+}
+
+#[tokio::test]
+async fn in_the_mode_for_errors_a_success_is_kept_only_where_it_is_an_answer() {
+    let world = World::new().await;
+    let view = world.view();
+    let errors = async |command: &str, code: i32, at_ms: u64| {
+        let facts = ExecFacts { at_ms, ..facts(command, code, if code == 0 { "" } else { "error: no" }) };
+        record(&view, &facts, Remember::Errors, "box s1").await.unwrap()
+    };
+    assert_eq!(errors("make", 0, START_MS).await, None);
+    assert!(errors("make", 2, START_MS + 1).await.is_some());
+    assert_eq!(errors("make", 0, START_MS + 2).await.unwrap().fixed.len(), 1);
+    assert_eq!(errors("make", 0, START_MS + 3).await, None);
+}
+
+#[tokio::test]
+async fn sessions_open_and_close_by_themselves() {
+    let world = World::new().await;
+    let view = world.view();
+    let of = |since_ms| SessionOf { name: "web".to_owned(), since_ms };
+    let first = current_session(&view, &of(None), START_MS).await.unwrap();
+    let who = Who { user: None, agent: None };
+    let said = |text: &str| vec![Message { role: "user".to_owned(), content: text.to_owned() }];
+    turn(&view, &said("hello"), &first, &who).await.unwrap();
+    assert_eq!(current_session(&view, &of(None), START_MS + 10 * MINUTE_MS).await.unwrap(), first);
+    assert_ne!(current_session(&view, &of(None), START_MS + 40 * MINUTE_MS).await.unwrap(), first);
+    assert_ne!(current_session(&view, &of(Some(START_MS + 1)), START_MS + MINUTE_MS).await.unwrap(), first);
+}
+
+#[tokio::test]
+async fn a_turn_is_stored_once() {
+    let world = World::new().await;
+    let view = world.view();
+    let who = Who { user: Some("ann".to_owned()), agent: Some("coder".to_owned()) };
+    let mut talk = vec![
+        Message { role: "user".to_owned(), content: "deploy it".to_owned() },
+        Message { role: "assistant".to_owned(), content: "[tool call] deploy {}".to_owned() },
+    ];
+    let stored = turn(&view, &talk, "s", &who).await.unwrap();
+    assert_eq!((stored.added, stored.known), (2, 0));
+    talk.push(Message { role: "tool".to_owned(), content: "ok".to_owned() });
+    let again = turn(&view, &talk, "s", &who).await.unwrap();
+    assert_eq!((again.added, again.known), (1, 2));
+    let entry = view.get(&again.ids[0]).await.unwrap();
+    assert_eq!(
+        (entry.user.as_deref(), entry.agent.as_deref(), entry.source.as_deref()),
+        (Some("ann"), Some("coder"), Some("user"))
+    );
+    assert_eq!(count(&view).await, 3);
+}

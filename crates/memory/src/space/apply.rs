@@ -1,0 +1,97 @@
+//! What a commit changes in RAM: gathered while jobs run, applied once they are durable.
+
+use std::sync::Arc;
+
+use super::arena::{Arena, ArenaRow, MARKED, Row, SUPERSEDED};
+use super::chain::{Branch, BranchNo};
+use super::marks::{Mark, Marked};
+use super::words::WordNo;
+
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    pub(crate) rows: Vec<ArenaRow>,
+    pub(crate) marks: Vec<(u32, Marked)>,
+    pub(crate) superseders: Vec<(u32, Row)>,
+    pub(crate) words: Vec<(WordNo, String)>,
+    pub(crate) branches: Vec<(BranchNo, Branch)>,
+    pub(crate) heads: Vec<(BranchNo, u64)>,
+    pub(crate) covered: Vec<(u32, Box<[u64]>)>,
+    pub(crate) erased_rows: Vec<u32>,
+    pub(crate) erased_entities: Vec<u32>,
+    pub(crate) removed_words: Vec<WordNo>,
+}
+
+/// How far each list had come: what a job adds after it is taken back by cutting.
+pub(crate) struct Mileage([usize; 10]);
+
+impl Effects {
+    pub(crate) fn mileage(&self) -> Mileage {
+        Mileage([
+            self.rows.len(),
+            self.marks.len(),
+            self.superseders.len(),
+            self.words.len(),
+            self.branches.len(),
+            self.heads.len(),
+            self.covered.len(),
+            self.erased_rows.len(),
+            self.erased_entities.len(),
+            self.removed_words.len(),
+        ])
+    }
+
+    pub(crate) fn take_back(&mut self, to: &Mileage) {
+        let [rows, marks, superseders, words, branches, heads, covered, erased, entities, removed] = to.0;
+        self.rows.truncate(rows);
+        self.marks.truncate(marks);
+        self.superseders.truncate(superseders);
+        self.words.truncate(words);
+        self.branches.truncate(branches);
+        self.heads.truncate(heads);
+        self.covered.truncate(covered);
+        self.erased_rows.truncate(erased);
+        self.erased_entities.truncate(entities);
+        self.removed_words.truncate(removed);
+    }
+
+    /// Makes the arena what the file is now.
+    pub(crate) fn apply(&self, arena: &mut Arena) {
+        if !self.branches.is_empty() {
+            let branches = Arc::make_mut(&mut arena.branches);
+            for (no, branch) in &self.branches {
+                branches.insert(*no, branch.clone());
+            }
+        }
+        self.words.iter().for_each(|(no, word)| arena.words.insert(*no, word));
+        for row in &self.rows {
+            arena.put(row);
+            if row.row != row.entity {
+                let mark = Mark::Version(Row(row.row));
+                insert_mark(arena, row.entity, Marked { seq: row.seq, branch: row.branch, mark });
+            }
+            if !arena.marks.superseders(row.entity).is_empty() {
+                arena.raise(row.row, SUPERSEDED);
+            }
+        }
+        self.marks.iter().for_each(|(entity, marked)| insert_mark(arena, *entity, *marked));
+        for (target, row) in &self.superseders {
+            arena.marks.insert_superseder(*target, *row);
+            arena.raise_entity(*target, SUPERSEDED);
+        }
+        self.covered.iter().for_each(|(row, signs)| arena.cover(*row, signs));
+        self.erased_rows.iter().for_each(|row| arena.erase(*row));
+        self.erased_entities.iter().for_each(|entity| arena.marks.remove(*entity));
+        self.removed_words.iter().for_each(|no| arena.words.remove(*no));
+    }
+}
+
+/// Adds a mark; the entry's first version goes in before it, since until now nobody had to ask.
+pub(crate) fn insert_mark(arena: &Arena, entity: u32, marked: Marked) {
+    let first = Row(entity);
+    if let Some((chunk, slot)) = arena.place(first) {
+        let (seq, branch) = (chunk.seq[slot], chunk.branch[slot]);
+        arena.marks.insert(entity, Marked { seq, branch, mark: Mark::Version(first) });
+    }
+    arena.marks.insert(entity, marked);
+    arena.raise_entity(entity, MARKED);
+}

@@ -1,0 +1,97 @@
+//! A space as one view sees it at one moment: which rows are there, and how they stand.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+use rusqlite::functions::FunctionFlags;
+
+use super::arena::{Arena, ERASED, MARKED, Row, SUPERSEDED};
+use super::chain::Chain;
+use crate::MemoryError;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Lens {
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) chain: Chain,
+}
+
+impl Lens {
+    /// On the chain, the newest version that is seen, and neither forgotten nor erased.
+    pub(crate) fn visible(&self, row: Row) -> bool {
+        let Some((chunk, slot)) = self.arena.place(row) else { return false };
+        if !self.chain.sees(chunk.branch[slot], chunk.seq[slot]) {
+            return false;
+        }
+        let flags = chunk.flags(slot);
+        if flags & ERASED != 0 {
+            return false;
+        }
+        flags & MARKED == 0 || self.arena.marks.standing(chunk.entity[slot], &self.chain).row == Some(row)
+    }
+
+    pub(crate) fn cold(&self, row: Row) -> bool {
+        let Some((chunk, slot)) = self.arena.place(row) else { return false };
+        chunk.flags(slot) & MARKED != 0 && self.arena.marks.standing(chunk.entity[slot], &self.chain).cold
+    }
+
+    /// How often it happened again, as far as it is seen.
+    pub(crate) fn repeated(&self, row: Row) -> u64 {
+        let Some((chunk, slot)) = self.arena.place(row) else { return 0 };
+        if chunk.flags(slot) & MARKED == 0 {
+            return 0;
+        }
+        self.arena.marks.standing(chunk.entity[slot], &self.chain).repeated
+    }
+
+    /// The newest visible entry that replaces this one as the truth.
+    pub(crate) fn superseded_by(&self, row: Row) -> Option<Row> {
+        let (chunk, slot) = self.arena.place(row)?;
+        if chunk.flags(slot) & SUPERSEDED == 0 {
+            return None;
+        }
+        let superseders = self.arena.marks.superseders(chunk.entity[slot]);
+        superseders.into_iter().rev().find(|superseder| self.visible(*superseder))
+    }
+
+    /// The visible row of an entity.
+    pub(crate) fn row_of(&self, entity: u32) -> Option<Row> {
+        let row = Row(entity);
+        if self.visible(row) {
+            return Some(row);
+        }
+        self.arena.marks.standing(entity, &self.chain).row.filter(|row| self.visible(*row))
+    }
+}
+
+/// What the SQL functions of a connection go by; set for each transaction.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Binding(Arc<Mutex<Option<Lens>>>);
+
+impl Binding {
+    /// Gives a connection `sees(branch, seq)` and `shown(row)`.
+    pub(crate) fn install(connection: &Connection) -> Result<Self, MemoryError> {
+        let binding = Self::default();
+        let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
+        let bound = binding.clone();
+        connection.create_scalar_function("sees", 2, flags, move |context| {
+            let branch = u32::try_from(context.get::<i64>(0)?).unwrap_or(0);
+            let seq = u64::try_from(context.get::<i64>(1)?).unwrap_or(u64::MAX);
+            Ok(bound.with(|lens| lens.chain.sees(branch, seq)))
+        })?;
+        let bound = binding.clone();
+        connection.create_scalar_function("shown", 1, flags, move |context| {
+            let row = u32::try_from(context.get::<i64>(0)?).unwrap_or(0);
+            Ok(bound.with(|lens| lens.visible(Row(row))))
+        })?;
+        Ok(binding)
+    }
+
+    pub(crate) fn set(&self, lens: Option<Lens>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lens;
+    }
+
+    /// Unbound, nothing is seen.
+    fn with(&self, ask: impl FnOnce(&Lens) -> bool) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(ask)
+    }
+}

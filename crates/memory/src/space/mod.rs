@@ -1,0 +1,219 @@
+//! One space: one file, its columns in RAM, one writer and a few readers.
+
+mod apply;
+pub(crate) mod arena;
+pub(crate) mod chain;
+pub(crate) mod lens;
+pub(crate) mod load;
+pub(crate) mod marks;
+pub(crate) mod migrate;
+pub(crate) mod queue;
+pub(crate) mod reader;
+mod sessions;
+pub(crate) mod signs;
+pub(crate) mod slots;
+pub(crate) mod sums;
+mod words;
+pub(crate) mod writer;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use rusqlite::Connection;
+use tokio::sync::broadcast;
+
+use crate::MemoryError;
+use crate::clock::Clock;
+use crate::embed::Embedder;
+use arena::Arena;
+use chain::BranchNo;
+use lens::Binding;
+pub use migrate::FORMAT_VERSION;
+pub(crate) use migrate::open_reader;
+use queue::{Queue, WriteSide};
+pub(crate) use words::WordNo;
+use writer::Batch;
+
+/// Read connections one space keeps for the next reader.
+const READERS_KEPT: usize = 4;
+
+/// An open space.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// `None` while nobody wrote to it: there is no file, and everything read is empty.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) embedder: Arc<dyn Embedder>,
+    arena: RwLock<Arc<Arena>>,
+    pub(crate) queue: Queue,
+    pub(crate) write_side: Mutex<WriteSide>,
+    readers: Mutex<Vec<ReadSide>>,
+    /// The highest number of each branch.
+    heads: Mutex<HashMap<BranchNo, u64>>,
+    changes: broadcast::Sender<u64>,
+    /// How many rows have a term, counted when a query first asked.
+    pub(crate) frequencies: Mutex<HashMap<String, crate::arms::Frequency>>,
+    /// When filling in vectors may be tried again, and how often it failed.
+    pub(crate) retry: Mutex<Retry>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Retry {
+    pub(crate) failures: u32,
+    pub(crate) not_before_ms: u64,
+}
+
+/// A connection that reads, and what its functions go by.
+#[derive(Debug)]
+pub(crate) struct ReadSide {
+    pub(crate) connection: Connection,
+    pub(crate) binding: Binding,
+}
+
+/// What opening a space takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) path: PathBuf,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) embedder: Arc<dyn Embedder>,
+    pub(crate) changes: broadcast::Sender<u64>,
+}
+
+impl Space {
+    /// Blocking. Without `create` a space that has no file is vacant, and stays without.
+    pub(crate) fn open(opening: Opening, create: bool) -> Result<Self, MemoryError> {
+        let Opening { path, clock, embedder, changes } = opening;
+        let there = create || path.exists();
+        let named = |error| at_path(error, &path);
+        let connection = if there { migrate::open(&path) } else { migrate::open_vacant() }.map_err(named)?;
+        let loaded = load::load(&connection, embedder.model()).map_err(named)?;
+        let binding = Binding::install(&connection)?;
+        let write_side = WriteSide { connection, binding, counters: loaded.counters, model: loaded.model };
+        Ok(Self {
+            path: there.then_some(path),
+            clock,
+            embedder,
+            arena: RwLock::new(Arc::new(loaded.arena)),
+            queue: Queue::new(),
+            write_side: Mutex::new(write_side),
+            readers: Mutex::default(),
+            heads: Mutex::new(loaded.heads),
+            changes,
+            frequencies: Mutex::default(),
+            retry: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn arena(&self) -> Arc<Arena> {
+        Arc::clone(&self.arena.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The highest number a branch has in the log.
+    pub(crate) fn head(&self, branch: BranchNo) -> u64 {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner).get(&branch).copied().unwrap_or(0)
+    }
+
+    /// Lets readers see what was committed. Cannot fail: the commit stands.
+    fn publish(&self, before: &Arena, batch: &Batch) {
+        let mut arena = before.clone();
+        batch.effects.apply(&mut arena);
+        (arena.head, arena.head_ms) = (batch.counters.seq, batch.counters.ms);
+        {
+            let mut heads = self.heads.lock().unwrap_or_else(PoisonError::into_inner);
+            heads.extend(batch.effects.heads.iter().copied());
+        }
+        *self.arena.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(arena);
+        if batch.counters.seq != before.head {
+            // Nobody may be watching.
+            let _ = self.changes.send(batch.counters.seq);
+        }
+    }
+
+    /// Lends a read connection. A vacant space has none; what is read is made for it.
+    pub(crate) fn with_reader<T>(
+        &self,
+        work: impl FnOnce(&ReadSide) -> Result<T, MemoryError>,
+    ) -> Result<T, MemoryError> {
+        let Some(path) = &self.path else {
+            let vacant = migrate::open_vacant()?;
+            let binding = Binding::install(&vacant)?;
+            return work(&ReadSide { connection: vacant, binding });
+        };
+        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let side = match kept {
+            Some(side) => side,
+            None => {
+                let connection = migrate::open_reader(path).map_err(|error| at_path(error, path))?;
+                let binding = Binding::install(&connection)?;
+                ReadSide { connection, binding }
+            }
+        };
+        let result = work(&side);
+        side.binding.set(None);
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        // A connection that is still inside a transaction has a past; the next reader wants the present.
+        if readers.len() < READERS_KEPT && side.connection.is_autocommit() {
+            readers.push(side);
+        }
+        result
+    }
+
+    /// Blocking: runs `work` between two commits, outside of any transaction.
+    pub(crate) fn alone<T>(
+        &self,
+        work: impl FnOnce(&mut WriteSide) -> Result<T, MemoryError>,
+    ) -> Result<T, MemoryError> {
+        let mut side = self.write_side.lock().unwrap_or_else(PoisonError::into_inner);
+        queue::contained(|| work(&mut side))
+    }
+
+    /// Blocking: reads the columns anew, for changes made by [`Space::alone`].
+    pub(crate) fn reload(&self, side: &mut WriteSide) -> Result<(), MemoryError> {
+        let loaded = load::load(&side.connection, self.embedder.model())?;
+        (side.counters, side.model) = (loaded.counters, loaded.model);
+        *self.heads.lock().unwrap_or_else(PoisonError::into_inner) = loaded.heads;
+        *self.arena.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(loaded.arena);
+        Ok(())
+    }
+
+    /// Blocking: what is in the journal goes into the file, and nothing is left in the journal.
+    pub(crate) fn truncate_journal(&self) -> Result<bool, MemoryError> {
+        if self.path.is_none() {
+            return Ok(true);
+        }
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.alone(|side| {
+            let busy: i64 =
+                side.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get(0))?;
+            Ok(busy == 0)
+        })
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // The last connection to go writes the journal back into the file, which one that only reads cannot.
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// An error that does not know its file yet learns it.
+fn at_path(error: MemoryError, path: &Path) -> MemoryError {
+    if let MemoryError::Storage { source } = &error
+        && is_damage(source)
+    {
+        return MemoryError::Damaged { file: path.to_owned(), why: source.to_string() };
+    }
+    if let MemoryError::Damaged { file, why } = &error
+        && file.as_os_str().is_empty()
+    {
+        return MemoryError::Damaged { file: path.to_owned(), why: why.clone() };
+    }
+    error
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(error.sqlite_error_code(), Some(NotADatabase | DatabaseCorrupt))
+}

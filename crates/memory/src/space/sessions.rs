@@ -1,0 +1,53 @@
+//! The rows of each session, in the order things happened.
+
+use std::collections::BTreeSet;
+use std::sync::{PoisonError, RwLock};
+
+use super::words::WordNo;
+
+/// (session, when it happened, entity, row): a later version stands where the first one stood.
+type Place = (WordNo, u64, u32, u32);
+
+#[derive(Debug, Default)]
+pub(crate) struct Sessions(RwLock<BTreeSet<Place>>);
+
+impl Sessions {
+    pub(crate) fn of(places: Vec<Place>) -> Self {
+        Self(RwLock::new(places.into_iter().collect()))
+    }
+
+    pub(crate) fn insert(&self, session: WordNo, at_ms: u64, entity: u32, row: u32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert((session, at_ms, entity, row));
+    }
+
+    pub(crate) fn remove(&self, session: WordNo, at_ms: u64, entity: u32, row: u32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&(session, at_ms, entity, row));
+    }
+
+    /// Up to `wanted` admitted rows before the place, the nearest first, of at most `looked_at` that are looked at.
+    pub(crate) fn before(
+        &self,
+        place: Place,
+        wanted: usize,
+        looked_at: usize,
+        admit: impl Fn(u32) -> bool,
+    ) -> Vec<u32> {
+        let places = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let range = places.range((place.0, 0, 0, 0)..(place.0, place.1, place.2, 0)).rev();
+        range.take(looked_at).map(|place| place.3).filter(|row| admit(*row)).take(wanted).collect()
+    }
+
+    /// As [`Sessions::before`], for what came after.
+    pub(crate) fn after(
+        &self,
+        place: Place,
+        wanted: usize,
+        looked_at: usize,
+        admit: impl Fn(u32) -> bool,
+    ) -> Vec<u32> {
+        let places = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let from = (place.0, place.1, place.2.saturating_add(1), 0);
+        let range = places.range(from..=(place.0, u64::MAX, u32::MAX, u32::MAX));
+        range.take(looked_at).map(|place| place.3).filter(|row| admit(*row)).take(wanted).collect()
+    }
+}

@@ -1,0 +1,121 @@
+//! Vectors as they are stored: eight bits a dimension for scoring, one bit for the scan.
+
+use super::sums::hash;
+
+/// A vector in the file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Packed {
+    /// What the bytes are multiplied with.
+    pub(crate) scale: f32,
+    pub(crate) data: Vec<u8>,
+}
+
+/// 64-bit words that hold the signs of so many dimensions.
+pub(crate) fn words(dimensions: usize) -> usize {
+    dimensions.div_ceil(64)
+}
+
+pub(crate) fn of(vector: &[f32]) -> Box<[u64]> {
+    let mut signs = vec![0u64; words(vector.len())];
+    for (at, value) in vector.iter().enumerate() {
+        if *value > 0.0 {
+            signs[at / 64] |= 1 << (at % 64);
+        }
+    }
+    signs.into_boxed_slice()
+}
+
+pub(crate) fn to_bytes(signs: &[u64]) -> Vec<u8> {
+    signs.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+pub(crate) fn from_bytes(bytes: &[u8]) -> Box<[u64]> {
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect()
+}
+
+/// Length one, then eight bits a dimension: a cosine is off by some thousandths, far less than models differ.
+pub(crate) fn pack(vector: &[f32]) -> Packed {
+    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+    let largest = vector.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+    if length == 0.0 || !length.is_finite() {
+        return Packed { scale: 0.0, data: vec![0; vector.len()] };
+    }
+    let step = largest / 127.0;
+    let data = vector.iter().map(|value| ((value / step).round() as i8).to_le_bytes()[0]).collect();
+    Packed { scale: step / length, data }
+}
+
+/// The direction a stored vector has, of length one.
+pub(crate) fn unpack(scale: f32, data: &[u8]) -> Vec<f32> {
+    data.iter().map(|byte| f32::from(i8::from_le_bytes([*byte])) * scale).collect()
+}
+
+/// The product of a stored vector with a query of length one.
+pub(crate) fn cosine(query: &[f32], scale: f32, data: &[u8]) -> f32 {
+    if query.len() != data.len() {
+        return 0.0;
+    }
+    let mut sums = [0f32; 8];
+    let (query, data) = (query.chunks(8), data.chunks(8));
+    for (query, data) in query.zip(data) {
+        for ((sum, value), byte) in sums.iter_mut().zip(query).zip(data) {
+            *sum += value * f32::from(i8::from_le_bytes([*byte]));
+        }
+    }
+    sums.iter().sum::<f32>() * scale
+}
+
+/// The signs of a stored vector. A dimension that rounded to nothing has lost its sign.
+pub(crate) fn of_packed(packed: &Packed) -> Vec<u8> {
+    to_bytes(&of(&unpack(packed.scale, &packed.data)))
+}
+
+/// Whether stored signs are those of a stored vector, where it still has any.
+pub(crate) fn agree(stored: &[u8], packed: &Packed) -> bool {
+    let signs = from_bytes(stored);
+    signs.len() == words(packed.data.len())
+        && packed.data.iter().enumerate().all(|(at, byte)| {
+            let value = i8::from_le_bytes([*byte]);
+            value == 0 || (value > 0) == (signs[at / 64] >> (at % 64) & 1 == 1)
+        })
+}
+
+/// What `check` compares a stored vector with.
+pub(crate) fn sum(packed: &Packed) -> i64 {
+    let mut bytes = packed.scale.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&packed.data);
+    hash(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_vector_keeps_its_direction() {
+        let vector: Vec<f32> = (0..300u16).map(|at| (f32::from(at) * 0.7).sin()).collect();
+        let packed = pack(&vector);
+        let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+        let query: Vec<f32> = vector.iter().map(|value| value / length).collect();
+        assert!((cosine(&query, packed.scale, &packed.data) - 1.0).abs() < 0.01);
+        let away: Vec<f32> = query.iter().map(|value| -value).collect();
+        assert!((cosine(&away, packed.scale, &packed.data) + 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_vector_of_nothing_is_like_nothing() {
+        for vector in [vec![0.0; 64], vec![f32::NAN; 64], vec![f32::INFINITY; 64], vec![]] {
+            let packed = pack(&vector);
+            assert_eq!(cosine(&vec![0.1; vector.len()], packed.scale, &packed.data), 0.0);
+        }
+    }
+
+    #[test]
+    fn signs_read_back_as_they_were_written() {
+        let vector: Vec<f32> = (0..100u8).map(|at| if at % 3 == 0 { 1.0 } else { -1.0 }).collect();
+        let signs = of(&vector);
+        assert_eq!(signs.len(), 2);
+        assert_eq!(from_bytes(&to_bytes(&signs)), signs);
+        assert_eq!(signs.iter().map(|word| word.count_ones()).sum::<u32>(), 34);
+    }
+}

@@ -1,0 +1,89 @@
+//! A memory in a folder of its own, with a clock that stands still, for unit tests.
+
+use std::sync::Arc;
+
+use burrow_model::{MemoryRef, SandboxId};
+use object_store::ObjectStore;
+use object_store::memory::InMemory;
+use tempfile::TempDir;
+
+use crate::embed::{EmbedError, Embedder, ModelId};
+use crate::{AsOf, Limits, ManualClock, Memory, MemoryOptions, View};
+
+/// When the tests' time begins.
+pub(crate) const START_MS: u64 = 1_700_000_000_000;
+
+#[derive(Debug)]
+pub(crate) struct World {
+    /// Held for as long as there are files in it.
+    _folder: TempDir,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) memory: Memory,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::over(Arc::new(InMemory::new())).await
+    }
+
+    pub(crate) async fn over(store: Arc<dyn ObjectStore>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new(START_MS));
+        let memory = Memory::open(MemoryOptions {
+            folder: folder.path().join("memory"),
+            artifacts: Arc::clone(&store),
+            embedder: Arc::new(ByWords { model: ModelId { name: "words".to_owned(), dims: 64 } }),
+            clock: Arc::clone(&clock) as Arc<dyn crate::Clock>,
+            limits: Limits::usual(),
+        })
+        .await
+        .unwrap();
+        Self { _folder: folder, clock, store, memory }
+    }
+
+    /// The present of a sandbox nobody knows.
+    pub(crate) fn view(&self) -> View {
+        self.memory.view(&MemoryRef::own(&SandboxId::generate()))
+    }
+
+    /// A new branch that goes on from where a view is.
+    pub(crate) async fn fork(&self, view: &View) -> View {
+        let point = view.point().await.unwrap();
+        self.memory.view(&MemoryRef::branched(&view.of().space, point))
+    }
+
+    pub(crate) async fn at(&self, view: &View, seq: u64) -> View {
+        view.at(&AsOf::Seq(seq)).await.unwrap()
+    }
+}
+
+/// Texts with the same words are close.
+#[derive(Debug)]
+struct ByWords {
+    model: ModelId,
+}
+
+impl Embedder for ByWords {
+    fn model(&self) -> &ModelId {
+        &self.model
+    }
+
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let vector = |text: &&str| {
+            let mut vector = vec![0.0; self.model.dims];
+            for word in text.split_whitespace() {
+                let sum =
+                    word.to_lowercase().bytes().fold(7usize, |sum, byte| sum * 31 % 9973 + usize::from(byte));
+                vector[sum % self.model.dims] += 1.0;
+            }
+            crate::embed::normalise(&mut vector);
+            vector
+        };
+        Ok(texts.iter().map(vector).collect())
+    }
+
+    fn is_immediate(&self) -> bool {
+        true
+    }
+}

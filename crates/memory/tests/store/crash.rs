@@ -1,0 +1,112 @@
+//! `kill -9` in the middle of writing: what was acknowledged is there, and all arms agree.
+//!
+//! The test runs itself as a child that writes until it is killed, and tells each acknowledged write on its output.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use burrow_memory::{Limits, MemoryRef, NewEntry, SpaceId, Which};
+
+use crate::world::{ByWords, Random, World, assert_sound, by_meaning, by_words, listed, note};
+
+const FOLDER: &str = "BURROW_MEMORY_CRASH_FOLDER";
+const SPACE: &str = "BURROW_MEMORY_CRASH_SPACE";
+const ROUND: &str = "BURROW_MEMORY_CRASH_ROUND";
+
+/// Acknowledged writes after which the child is killed, at the latest.
+const ACKNOWLEDGED_MAX: usize = 120;
+
+#[test]
+fn a_child_that_writes_until_it_is_killed() {
+    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let space: SpaceId = std::env::var(SPACE).unwrap().parse().unwrap();
+    let round = std::env::var(ROUND).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async move {
+        let world = World::at(Path::new(&folder), ByWords::new("words", 64, true), Limits::usual()).await;
+        let mut writers = Vec::new();
+        for writer in 0..4 {
+            let view = world.memory.view(&MemoryRef::main(&space));
+            let round = round.clone();
+            writers.push(tokio::spawn(async move {
+                // Ends when it is killed, or when the parent is gone.
+                for at in 0.. {
+                    let key = format!("r{round}w{writer}n{at}");
+                    let entry = NewEntry { key: Some(key.clone()), ..note(&format!("{key} crash entry")) };
+                    let added = view.add(vec![entry, note("filler of the batch")]).await.unwrap();
+                    if at % 3 == 0 {
+                        view.forget(&Which::Ids(vec![added[1].id.clone()]), false).await.unwrap();
+                    }
+                    if at % 7 == 0 {
+                        view.erase(&Which::Ids(vec![added[1].id.clone()]), false).await.unwrap();
+                    }
+                    let mut out = std::io::stdout().lock();
+                    if writeln!(out, "ACK {key}").and_then(|()| out.flush()).is_err() {
+                        return;
+                    }
+                }
+            }));
+        }
+        for writer in writers {
+            writer.await.unwrap();
+        }
+    });
+}
+
+/// Runs the child and kills it after some acknowledged writes. Answers those.
+fn killed_midway(folder: &Path, space: &SpaceId, round: usize, kill_after: usize) -> Vec<String> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::a_child_that_writes_until_it_is_killed", "--nocapture", "--test-threads=1"])
+        .env(FOLDER, folder)
+        .env(SPACE, space.as_str())
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut acknowledged = Vec::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while acknowledged.len() < kill_after {
+        let line = lines.next().expect("the child writes until it is killed").unwrap();
+        // The test harness may have written the beginning of a line.
+        if let Some((_, key)) = line.split_once("ACK ") {
+            acknowledged.push(key.to_owned());
+        }
+    }
+    child.kill().unwrap();
+    // What it told before it died counts as well.
+    let rest = lines.map_while(Result::ok);
+    acknowledged.extend(rest.filter_map(|line| Some(line.split_once("ACK ")?.1.to_owned())));
+    child.wait().unwrap();
+    acknowledged
+}
+
+#[test]
+fn killed_at_any_moment_it_keeps_what_it_acknowledged_and_all_arms_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let space = SpaceId::generate();
+    let mut random = Random::new(42);
+    let mut acknowledged = Vec::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for round in 0..6 {
+        let kill_after = 1 + random.below(ACKNOWLEDGED_MAX);
+        acknowledged.extend(killed_midway(folder.path(), &space, round, kill_after));
+        runtime.block_on(async {
+            let world = World::at(folder.path(), ByWords::new("words", 64, true), Limits::usual()).await;
+            let view = world.memory.view(&MemoryRef::main(&space));
+            assert_sound(&view).await;
+            let entries = listed(&view, &burrow_memory::Filter::everything()).await;
+            let there: std::collections::BTreeSet<_> =
+                entries.iter().filter_map(|entry| entry.text.strip_suffix(" crash entry")).collect();
+            for key in &acknowledged {
+                assert!(there.contains(key.as_str()), "`{key}` was acknowledged and is gone");
+            }
+            let some = acknowledged.last().unwrap();
+            assert_eq!(by_words(&view, some).await.len(), 1);
+            let close = by_meaning(&view, world.embedder.vector(&format!("{some} crash entry"))).await;
+            assert_eq!(close[0], format!("{some} crash entry"));
+            world.memory.close().await;
+        });
+    }
+}
