@@ -7,6 +7,7 @@ mod cut;
 mod fail;
 mod first;
 mod programs;
+mod stopped;
 #[path = "../support/mod.rs"]
 mod support;
 mod survive;

@@ -13,8 +13,8 @@ use burrow_network::linux::{LinuxNetwork, Options};
 use burrow_runtime::{BootOptions, RestoreOptions, Runtime as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::support::{Host, Plot, options, poll, unified};
-use super::{LIMITS, dump, plainly, restore};
+use super::support::{Host, Plot, in_network, options, poll, unified};
+use super::{LIMITS, dump, plainly, restore, try_dump};
 
 /// Writes a row every few milliseconds, and notes how many there are.
 const WRITES_A_DATABASE: &str = r#"
@@ -72,14 +72,24 @@ while True:
     threading.Thread(target=polled if number % 2 else blocked, args=(one, number)).start()
 "#;
 
+/// Listens for changes of the network, and reads of them once it is told to.
+const LISTENS: &str = r#"
+import os, socket, time
+told = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+told.bind((0, 1))
+open("/ready", "w").write("1")
+while not os.path.exists("/read"): time.sleep(.01)
+while True: told.recv(65536)
+"#;
+
 /// A sandbox with the files of the test pool's image. Dropping it deletes them.
-struct Distribution {
-    plot: Plot,
+pub(super) struct Distribution {
+    pub(super) plot: Plot,
     volume: PathBuf,
 }
 
 impl Distribution {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let pool = std::env::var_os("BURROW_TEST_POOL").expect("`scripts/test.sh` makes a pool and names it");
         let pool = Path::new(&pool);
         let image = fs::read_dir(pool.join("template/images")).unwrap().next().unwrap().unwrap().path();
@@ -90,15 +100,15 @@ impl Distribution {
         Self { plot: Plot { id, root }, volume }
     }
 
-    fn script(&self, text: &str) {
+    pub(super) fn script(&self, text: &str) {
         fs::write(self.plot.root.join("script.py"), text).unwrap();
     }
 
-    fn read(&self, file: &str) -> String {
+    pub(super) fn read(&self, file: &str) -> String {
         fs::read_to_string(self.plot.root.join(file)).unwrap_or_default()
     }
 
-    fn number(&self, file: &str) -> u64 {
+    pub(super) fn number(&self, file: &str) -> u64 {
         self.read(file).trim().parse().unwrap_or(0)
     }
 }
@@ -224,4 +234,36 @@ async fn connections_within_live_on_and_those_from_outside_end_with_an_error() {
     assert_eq!(distribution.read("log"), "");
     host.runtime.destroy(&plot.id).await.unwrap();
     net.driver.release(&plot.id).await.unwrap();
+}
+
+/// CRIU keeps such a socket, but nothing that waits in it.
+#[tokio::test]
+async fn a_process_that_does_not_read_what_the_kernel_told_it_is_named_and_one_that_reads_is_waited_for() {
+    let host = Host::keeping();
+    let distribution = Distribution::new();
+    let plot = &distribution.plot;
+    distribution.script(LISTENS);
+    let commands = ["spawn /usr/bin/python3 /script.py"];
+    let machine = host.runtime.boot(&plot.id, options(plot, LIMITS, &commands)).await.unwrap();
+    poll("it to listen", || !distribution.read("ready").is_empty());
+    let change =
+        || in_network(&format!("/proc/{}/ns/net", machine.pid), "ip link set lo down; ip link set lo up");
+    change();
+    for paused in [false, true] {
+        if paused {
+            host.runtime.pause(&plot.id).await.unwrap();
+        }
+        let error = try_dump(&host, plot, &machine, &host.images()).await.unwrap_err();
+        assert!(error.to_string().contains("python3") && error.to_string().contains("netlink"), "{error}");
+        assert_eq!(host.is_frozen(&plot.id), paused);
+    }
+    host.runtime.resume(&plot.id).await.unwrap();
+    fs::write(plot.root.join("read"), "").unwrap();
+    for _ in 0..3 {
+        change();
+        dump(&host, plot, &machine).await;
+        host.runtime.resume(&plot.id).await.unwrap();
+    }
+    assert_eq!(distribution.read("log"), "");
+    host.runtime.destroy(&plot.id).await.unwrap();
 }

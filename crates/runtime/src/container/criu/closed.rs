@@ -11,15 +11,12 @@
 //!
 //! All of the machine stands still from the first step to the last: nobody in it gets to look.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::FileExt as _;
-
-use rustix::fs::{Mode, OFlags, openat};
 
 use super::group::Group;
 use super::hold::Held;
+use super::image::{self, Image};
 use super::protobuf::{Fields, Malformed, Value};
 use super::terminals;
 use super::trace::IfWeDie;
@@ -27,31 +24,46 @@ use super::trace::IfWeDie;
 /// The number of the first process, in its machine.
 const FIRST: u32 = 1;
 const IMAGE: &str = "mm-1.img";
+const IMAGE_KIND: u32 = 0x5749_2820;
 /// What CRIU recorded of a process's memory: below this but for a process of many thousand mappings.
 const IMAGE_BYTES_MAX: u64 = 16 << 20;
-const MAGICS: [u32; 2] = [0x5456_4319, 0x5749_2820];
 /// The field of that record which says whether the process is dumpable.
 const DUMPABLE_FIELD: u32 = 15;
 
 const SET_DUMPABLE: u64 = libc::PR_SET_DUMPABLE as u64;
 const GET_DUMPABLE: u64 = libc::PR_GET_DUMPABLE as u64;
 
-/// Opens the first process of a frozen machine, and leaves the machine frozen. Answers whether it was closed.
-pub(super) fn open(group: &Group) -> io::Result<bool> {
+/// What there is to put right after a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Opened {
+    /// The first process was closed.
+    pub(super) closed: bool,
+    /// Processes were stopped by signals, and CRIU will have sent those once more.
+    pub(super) stopped: bool,
+}
+
+impl Opened {
+    pub(super) const NOTHING: Self = Self { closed: false, stopped: false };
+    /// For whoever does not know: does no harm to a machine that was neither.
+    pub(super) const ALL: Self = Self { closed: true, stopped: true };
+}
+
+/// Opens the first process of a frozen machine, and has stopped ones be so as a dump keeps it. Leaves the machine frozen.
+pub(super) fn open(group: &Group) -> io::Result<Opened> {
     let mut held = Held::take(group, IfWeDie::ItGoesOn)?;
     let closed = held.call(FIRST, libc::SYS_prctl, [GET_DUMPABLE, 0, 0, 0, 0, 0])? == 0;
     if closed {
         held.call(FIRST, libc::SYS_prctl, [SET_DUMPABLE, 1, 0, 0, 0, 0])?;
     }
     terminals::name(&mut held)?;
-    group.freeze()?;
-    Ok(closed)
+    let stopped = held.stop_plainly()?;
+    held.let_go_frozen(group)?;
+    Ok(Opened { closed, stopped })
 }
 
-/// Closes the first process of a machine that [`open`] left frozen, if it was closed, and leaves the machine frozen or lets
-/// it go on.
-pub(super) fn close(group: &Group, closed: bool, stays_frozen: bool) -> io::Result<()> {
-    let done = if closed { close_first(group, stays_frozen) } else { Ok(()) };
+/// Puts a machine right that [`open`] left frozen, and leaves it frozen or lets it go on.
+pub(super) fn close(group: &Group, opened: Opened, stays_frozen: bool) -> io::Result<()> {
+    let done = if opened == Opened::NOTHING { Ok(()) } else { put_right(group, opened.closed, stays_frozen) };
     // Whatever came of that, the machine must not be left standing, nor be let go, against what was asked for.
     if stays_frozen {
         group.freeze()?;
@@ -62,47 +74,30 @@ pub(super) fn close(group: &Group, closed: bool, stays_frozen: bool) -> io::Resu
     done
 }
 
-fn close_first(group: &Group, stays_frozen: bool) -> io::Result<()> {
+fn put_right(group: &Group, closed: bool, stays_frozen: bool) -> io::Result<()> {
     group.freeze()?;
     let mut held = Held::take(group, IfWeDie::ItGoesOn)?;
-    held.call(FIRST, libc::SYS_prctl, [SET_DUMPABLE, 0, 0, 0, 0, 0])?;
-    if stays_frozen {
-        group.freeze()?;
+    if closed {
+        held.call(FIRST, libc::SYS_prctl, [SET_DUMPABLE, 0, 0, 0, 0, 0])?;
     }
-    Ok(())
+    held.stop_plainly()?;
+    if stays_frozen { held.let_go_frozen(group) } else { Ok(()) }
 }
 
 /// Has the images say that the first process is closed.
 pub(super) fn write_closed(images: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let image = File::from(openat(images, IMAGE, flags, Mode::empty())?);
-    let length = image.metadata()?.len();
-    if length > IMAGE_BYTES_MAX {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-    image.read_exact_at(&mut bytes, 0)?;
-    let at = dumpable_offset(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    image.write_all_at(&[0], at as u64)
+    let image = Image::open(images, IMAGE, IMAGE_BYTES_MAX)?.ok_or(io::ErrorKind::NotFound)?;
+    image.set(dumpable_offset(&image.bytes).map_err(image::malformed)?, 0)
 }
 
 /// Where in the image the one byte is that says whether the process is dumpable.
 fn dumpable_offset(image: &[u8]) -> Result<usize, Malformed> {
-    const ENTRY: usize = 12;
-    let word = |at: usize| {
-        let bytes = image.get(at..).and_then(<[u8]>::first_chunk).ok_or(Malformed)?;
-        Ok(u32::from_le_bytes(*bytes))
-    };
-    if [word(0)?, word(4)?] != MAGICS {
-        return Err(Malformed);
-    }
-    let length = usize::try_from(word(8)?).map_err(|_| Malformed)?;
-    let entry = image.get(ENTRY..).and_then(|rest| rest.get(..length)).ok_or(Malformed)?;
+    let (start, entry) = image::records(image, IMAGE_KIND)?.into_iter().next().ok_or(Malformed)?;
     let mut fields = Fields::of(entry);
     while let Some(field) = fields.next() {
         let field = field?;
         if let (DUMPABLE_FIELD, Value::Number(0..=1)) = (field.number, field.value) {
-            return Ok(ENTRY + entry.len() - fields.remaining() - 1);
+            return Ok(start + entry.len() - fields.remaining() - 1);
         }
     }
     Err(Malformed)
@@ -116,9 +111,7 @@ mod tests {
     #[test]
     fn the_byte_that_says_dumpable_is_found_among_the_others() {
         let entry = Message::default().number(1, 300).bytes(14, b"mapping").number(15, 1).flag(17);
-        let mut image = MAGICS.map(u32::to_le_bytes).concat();
-        image.extend(u32::try_from(entry.as_bytes().len()).unwrap().to_le_bytes());
-        image.extend(entry.as_bytes());
+        let mut image = image::written(IMAGE_KIND, &[entry]);
         let at = dumpable_offset(&image).unwrap();
         assert_eq!(image[at], 1);
         image[at] = 0;

@@ -10,6 +10,8 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::group::Group;
 use super::locks::Lock;
@@ -17,6 +19,10 @@ use super::trace::{CallSite, IfWeDie, Tracee};
 
 /// New threads cannot appear in a frozen group; the bound is for what the machine's own limit allows.
 const THREADS_MAX: usize = 1 << 16;
+
+/// Threads that were let go of in a freezing group stand still again within microseconds, one after the other.
+const REST_TIMEOUT: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
 /// The number of a machine's first process, in it.
 const FIRST: u32 = 1;
@@ -66,6 +72,40 @@ impl Held {
     /// Lets the machine's first process run while the others stand still.
     pub(super) fn let_go_of_first(&mut self) {
         self.processes.remove(&FIRST);
+    }
+
+    /// Has all that were stopped by a signal be so in the one way that a dump keeps; see [`Tracee::stop_plainly`]. Answers
+    /// whether there are any.
+    pub(super) fn stop_plainly(&mut self) -> io::Result<bool> {
+        let mut any = false;
+        for thread in self.processes.values_mut().flat_map(|process| &mut process.threads) {
+            any |= thread.stop_plainly()?;
+        }
+        Ok(any)
+    }
+
+    /// Lets go of all, and freezes them; returns when they stand still by themselves, those that were stopped included.
+    ///
+    /// The kernel calls a group frozen while its threads are held, and for a moment after they were let go; whoever takes
+    /// hold of a stopped one in that moment does not find it stopped.
+    pub(super) fn let_go_frozen(self, group: &Group) -> io::Result<()> {
+        group.freeze()?;
+        let threads: Vec<(u32, u32)> = self
+            .processes
+            .values()
+            .flat_map(|process| process.threads.iter().map(|thread| (process.pid, thread.tid())))
+            .collect();
+        drop(self);
+        let deadline = Instant::now() + REST_TIMEOUT;
+        for (pid, tid) in threads {
+            while matches!(state_of(pid, tid)?, Some(RUNNING | TRACED)) {
+                if Instant::now() > deadline {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                thread::sleep(LOOK_AGAIN);
+            }
+        }
+        group.await_frozen()
     }
 
     /// Those that are held: by the number their machine knows them by, and by the host's.
@@ -146,6 +186,10 @@ pub(super) fn threads_of(pid: u32) -> io::Result<Vec<u32>> {
 /// The state of a thread in which no signal reaches it. In a frozen group there is one reason for it: the thread has made
 /// a child by `vfork`, and waits for it to execute something.
 pub(super) const UNINTERRUPTIBLE: u8 = b'D';
+/// Stopped by a signal, and held by nobody.
+pub(super) const STOPPED: u8 = b'T';
+const RUNNING: u8 = b'R';
+const TRACED: u8 = b't';
 
 /// The letter that `/proc` has for a thread's state; `None` when it has ended.
 pub(super) fn state_of(pid: u32, tid: u32) -> io::Result<Option<u8>> {

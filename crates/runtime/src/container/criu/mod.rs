@@ -19,6 +19,7 @@ mod copied;
 mod error;
 mod group;
 mod hold;
+mod image;
 mod inspect;
 mod links;
 mod locks;
@@ -38,8 +39,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
 
+use closed::Opened;
 pub(crate) use connections::{can_reset, reset_outside};
 pub(crate) use error::CriuError;
 use error::Operation;
@@ -54,6 +56,8 @@ use trace::IfWeDie;
 
 const DUMP_LOG: &str = "dump.log";
 const RESTORE_LOG: &str = "restore.log";
+/// In every dump of CRIU's.
+const INVENTORY: &str = "inventory.img";
 
 /// A silence this long means that a restore hangs, and is killed: the largest step, reading gigabytes of pages, reports
 /// nothing.
@@ -62,6 +66,11 @@ const RESTORE_SILENCE_MAX: Duration = Duration::from_secs(60);
 /// A process whose end nobody has taken note of yet is gone when its parent has run for a moment.
 const PASSING_ATTEMPTS: u32 = 100;
 const PASSING_PAUSE: Duration = Duration::from_millis(5);
+
+/// What CRIU says when the kernel told a process something in the middle of a dump; it was not there when we looked.
+const TOLD_MIDWAY: &str = "The socket has data to read";
+/// The kernel tells of changes of the network, of which one brings a few about, in the seconds after a machine was wired.
+const TOLD_ATTEMPTS: u32 = 10;
 
 /// CRIU on this host.
 #[derive(Clone, Debug)]
@@ -125,6 +134,23 @@ pub(crate) struct RestoreOptions<'a> {
 impl Criu {
     /// Writes the state of all processes of a machine, and leaves them frozen. A failure leaves them as they were.
     pub(crate) fn dump(&self, options: &DumpOptions<'_>) -> Result<Frozen, CriuError> {
+        for _ in 1..TOLD_ATTEMPTS {
+            match self.dump_once(options) {
+                Err(CriuError::Refused { reason, .. }) if reason.contains(TOLD_MIDWAY) => {
+                    let at = |source| CriuError::Step {
+                        operation: Operation::Dump,
+                        step: "remove what was written so far",
+                        source,
+                    };
+                    empty(options.images).map_err(at)?;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.dump_once(options)
+    }
+
+    fn dump_once(&self, options: &DumpOptions<'_>) -> Result<Frozen, CriuError> {
         let operation = Operation::Dump;
         let at = |step| move |source| CriuError::Step { operation, step, source };
         let found = obstacles(options.group).map_err(at("look at the processes"))?;
@@ -134,7 +160,7 @@ impl Criu {
         let (process, socket) = Process::start(&self.program, options.place, None)?;
         let (criu, group) = (process.pid, Group::at(options.group));
         let mut since = Instant::now();
-        let mut closed = None;
+        let mut opened = None;
         let mut links = Vec::new();
         let mut act = |point, _| match point {
             Point::PreDump => {
@@ -144,14 +170,14 @@ impl Criu {
                     .map_err(at("become the machine's owner"))?;
                 since = stand_still(&group, options.was_frozen)?;
                 // From here on it is frozen, and must not stay so if anything fails.
-                closed = Some(false);
-                closed = Some(closed::open(&group).map_err(at("open the first process"))?);
+                opened = Some(Opened::NOTHING);
+                opened = Some(closed::open(&group).map_err(at("open the first process"))?);
                 Ok(())
             }
             Point::PostDump => {
                 links = links::hold(options.images, options.root).map_err(at("look for deleted files"))?;
                 timers::write_wound_up(options.images).map_err(at("wind up the timers"))?;
-                if closed == Some(true) {
+                if opened.is_some_and(|opened| opened.closed) {
                     closed::write_closed(options.images).map_err(at("close the first process's image"))?;
                 }
                 Ok(())
@@ -161,13 +187,17 @@ impl Criu {
         let common = Common { images: options.images, work: options.work, log: DUMP_LOG, root: options.root };
         let request = rpc::dump_request(common, options.pid, options.group);
         let outcome = Conversation { socket, operation }.run(&request, None, &mut act);
-        let outcome = end(process, outcome, options.work, DUMP_LOG).map(drop);
+        let outcome = end(process, outcome, options.work, DUMP_LOG).and_then(|_| written(options.images));
         // Whatever came of it, what lives on must not stay as it was made for the dump.
-        if let Some(closed) = closed {
-            let stays_frozen = outcome.is_ok() || options.was_frozen;
-            let put_right = closed::close(&group, closed, stays_frozen);
-            outcome?;
-            put_right.map_err(at("put the processes right"))?;
+        match opened {
+            // It did not even come to stand still; a refusal leaves it as it was.
+            None => outcome?,
+            Some(opened) => {
+                let stays_frozen = outcome.is_ok() || options.was_frozen;
+                let put_right = closed::close(&group, opened, stays_frozen);
+                outcome?;
+                put_right.map_err(at("put the processes right"))?;
+            }
         }
         let named = links::give_again(&links, options.root).map_err(at("name deleted files"));
         if named.is_err() && !options.was_frozen {
@@ -246,7 +276,7 @@ impl Criu {
 /// gives up and lets go of it, but it is still frozen, and its first process open. Does no harm to one that was not, but
 /// that its first process is closed afterwards. CRIU must have ended.
 pub(crate) fn recover(group: &Path, stays_frozen: bool) -> io::Result<()> {
-    closed::close(&Group::at(group), true, stays_frozen)
+    closed::close(&Group::at(group), Opened::ALL, stays_frozen)
 }
 
 /// Freezes a machine at a moment at which nothing is in the way of a dump, and answers since when it stands still. A
@@ -278,7 +308,7 @@ fn look_frozen(group: &Group) -> io::Result<Vec<Obstacle>> {
     group.freeze()?;
     group.await_frozen()?;
     let mut found = inspect::in_group(group)?;
-    found.extend(inspect::spawning(group)?);
+    found.extend(inspect::passing(group)?);
     Ok(found)
 }
 
@@ -304,8 +334,7 @@ fn finish(
     }
     group.freeze().map_err(at("freeze the processes"))?;
     unfinished.0 = None;
-    drop(held);
-    group.await_frozen().map_err(at("freeze the processes"))
+    held.let_go_frozen(group).map_err(at("freeze the processes"))
 }
 
 /// Processes that are held and not frozen, and are killed when this is dropped: by an error, or a panic.
@@ -352,6 +381,25 @@ fn end(
             Err(other)
         }
     }
+}
+
+/// That a dump is there: whatever was said of it, processes are not ended over nothing.
+fn written(images: BorrowedFd<'_>) -> Result<(), CriuError> {
+    match statat(images, INVENTORY, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) if found.st_size > 0 => Ok(()),
+        _ => Err(CriuError::Died { operation: Operation::Dump, reason: "it wrote nothing".to_owned() }),
+    }
+}
+
+/// Removes all files of a directory.
+fn empty(directory: BorrowedFd<'_>) -> io::Result<()> {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            unlinkat(directory, entry.file_name(), AtFlags::empty())?;
+        }
+    }
+    Ok(())
 }
 
 fn read_log(directory: BorrowedFd<'_>, name: &str) -> Option<String> {

@@ -5,19 +5,16 @@
 //! all such timers have run out, and one of a short period has so within any dump. The images are therefore put right:
 //! a timer with a period and no next time gets one that is due at once, which it is.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{Mode, OFlags, openat};
-
+use super::image::{self, Image};
 use super::protobuf::{Fields, Malformed, Value};
 
 const IMAGE: &str = "files.img";
+const IMAGE_KIND: u32 = 0x5630_3138;
 /// An open file takes about a hundred bytes, and a machine's limit on them is far below a million.
 const IMAGE_BYTES_MAX: u64 = 256 << 20;
-const MAGICS: [u32; 2] = [0x5456_4319, 0x5630_3138];
 
 /// The field of a record that is a timer.
 const TIMER: u32 = 12;
@@ -27,45 +24,23 @@ const PERIOD: [u32; 2] = [9, 10];
 
 /// Has the images say when the timers that have run out will do so again.
 pub(super) fn write_wound_up(images: BorrowedFd<'_>) -> io::Result<()> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let image = match openat(images, IMAGE, flags, Mode::empty()) {
-        Err(rustix::io::Errno::NOENT) => return Ok(()),
-        other => File::from(other?),
-    };
-    let length = image.metadata()?.len();
-    if length > IMAGE_BYTES_MAX {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-    image.read_exact_at(&mut bytes, 0)?;
-    let run_down = run_down(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    for at in run_down {
-        image.write_all_at(&[1], at as u64)?;
+    let Some(image) = Image::open(images, IMAGE, IMAGE_BYTES_MAX)? else { return Ok(()) };
+    for at in run_down(&image.bytes).map_err(image::malformed)? {
+        image.set(at, 1)?;
     }
     Ok(())
 }
 
 /// Where in the image the bytes are that say "no nanoseconds" of timers that have run out.
 fn run_down(image: &[u8]) -> Result<Vec<usize>, Malformed> {
-    let word = |at: usize| {
-        let bytes = image.get(at..).and_then(<[u8]>::first_chunk).ok_or(Malformed)?;
-        Ok(u32::from_le_bytes(*bytes))
-    };
-    if [word(0)?, word(4)?] != MAGICS {
-        return Err(Malformed);
-    }
-    let mut at = 8;
     let mut found = Vec::new();
-    while at < image.len() {
-        let length = usize::try_from(word(at)?).map_err(|_| Malformed)?;
-        let entry = image.get(at + 4..).and_then(|rest| rest.get(..length)).ok_or(Malformed)?;
-        at += 4 + length;
+    for (at, entry) in image::records(image, IMAGE_KIND)? {
         let mut fields = Fields::of(entry);
         while let Some(field) = fields.next() {
             let field = field?;
             if let (TIMER, Value::Bytes(timer)) = (field.number, field.value) {
                 // The timer ends where what is left begins.
-                let start = at - fields.remaining() - timer.len();
+                let start = at + entry.len() - fields.remaining() - timer.len();
                 found.extend(run_down_timer(timer)?.map(|offset| start + offset));
             }
         }
@@ -106,12 +81,7 @@ mod tests {
     }
 
     fn image(entries: &[Message]) -> Vec<u8> {
-        let mut bytes = MAGICS.map(u32::to_le_bytes).concat();
-        for entry in entries {
-            bytes.extend(u32::try_from(entry.as_bytes().len()).unwrap().to_le_bytes());
-            bytes.extend(entry.as_bytes());
-        }
-        bytes
+        image::written(IMAGE_KIND, entries)
     }
 
     fn entry(timer: &Message) -> Message {

@@ -4,9 +4,10 @@
 //! gone. Here every obstacle is named with its process, nothing has happened yet, and the machine runs on untouched.
 //!
 //! What is looked for: descriptors ([`descriptors`]), mappings, sessions that cannot be made again ([`sessions`]),
-//! tracing, namespaces within.
+//! tracing, namespaces within; and at the last moment what passes by itself, such as [`netlink`].
 
 mod descriptors;
+mod netlink;
 mod sessions;
 
 use std::collections::{BTreeMap, HashSet};
@@ -16,7 +17,8 @@ use std::io;
 use std::path::Path;
 
 use super::group::Group;
-use super::hold::{UNINTERRUPTIBLE, state_of, threads_of};
+use super::hold::{STOPPED, UNINTERRUPTIBLE, state_of, threads_of};
+use super::trace::waiting_stops;
 
 /// Obstacles that are reported; one is enough to refuse.
 const OBSTACLES_MAX: usize = 32;
@@ -47,6 +49,10 @@ pub(crate) enum Reason {
     EndedSession { leader: u32 },
     /// It has just made a process to execute another program in, which has not done so yet: passes as well.
     Spawning,
+    /// The kernel has told it something that it has not read yet: passes if it reads.
+    Unread,
+    /// It was sent a signal that stops it, and has not taken note yet: passes as well.
+    Stopping,
     /// The leader of its session has ended, and none of its ancestors is of that session.
     LostSession { leader: u32 },
 }
@@ -55,7 +61,7 @@ impl Reason {
     /// Whether waiting a little may help.
     pub(crate) fn passes(&self) -> bool {
         match self {
-            Self::EndedSession { .. } | Self::Spawning => true,
+            Self::EndedSession { .. } | Self::Spawning | Self::Stopping | Self::Unread => true,
             Self::Descriptor { .. }
             | Self::Mapping { .. }
             | Self::Program
@@ -79,6 +85,8 @@ impl fmt::Display for Reason {
             Self::Mapping { what } => write!(f, "has {what} in its memory"),
             Self::Program => f.write_str("executes a program that is in no file"),
             Self::Spawning => f.write_str("is just starting a program"),
+            Self::Stopping => f.write_str("is just being stopped by a signal"),
+            Self::Unread => f.write_str("has not read what the kernel told it over netlink"),
             Self::Traced => f.write_str("is being traced by a debugger"),
             Self::Namespace { kind } => write!(f, "is in a {kind} namespace of its own"),
             Self::EndedSession { leader } => {
@@ -139,13 +147,20 @@ pub(super) fn in_group(group: &Group) -> io::Result<Vec<Obstacle>> {
 }
 
 /// What is in the way only at moments, of a machine that is frozen.
-pub(super) fn spawning(group: &Group) -> io::Result<Vec<Obstacle>> {
-    let mut found = Vec::new();
-    for entry in entries(group)?.into_values().filter(|entry| !entry.zombie) {
+pub(super) fn passing(group: &Group) -> io::Result<Vec<Obstacle>> {
+    let entries = entries(group)?;
+    let mut found = netlink::check(&entries)?;
+    for entry in entries.into_values().filter(|entry| !entry.zombie) {
+        let mut report = |reason| found.push(Obstacle { pid: entry.inner, name: entry.name.clone(), reason });
         for tid in gone_is_fine(threads_of(entry.outer))? {
-            if state_of(entry.outer, tid)? == Some(UNINTERRUPTIBLE) {
-                let name = entry.name.clone();
-                found.push(Obstacle { pid: entry.inner, name, reason: Reason::Spawning });
+            let state = state_of(entry.outer, tid)?;
+            if state == Some(UNINTERRUPTIBLE) {
+                report(Reason::Spawning);
+            }
+            let status = format!("/proc/{}/task/{tid}/status", entry.outer);
+            let stops = gone_is_fine(fs::read_to_string(status))?;
+            if state != Some(STOPPED) && waiting_stops(&stops) != 0 {
+                report(Reason::Stopping);
             }
         }
     }

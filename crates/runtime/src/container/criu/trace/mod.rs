@@ -46,11 +46,17 @@ pub(super) enum IfWeDie {
     ItGoesOn,
 }
 
+/// The signals that stop a process, as a mask.
+pub(super) const STOP_SIGNALS: u64 =
+    bit(libc::SIGSTOP) | bit(libc::SIGTSTP) | bit(libc::SIGTTIN) | bit(libc::SIGTTOU);
+
 /// A thread that stands still for us. Dropping it lets it go on.
 #[derive(Debug)]
 pub(super) struct Tracee {
     tid: libc::pid_t,
-    /// A stop signal that was taken from it on the way and must be given back.
+    /// The signal by which its process was stopped when we came, if it was. The kernel stops it again when it is let go.
+    stopped_by: Option<i32>,
+    /// A signal that was taken from it on the way and must be given back.
     owed: Option<i32>,
     _bound_to_this_thread: PhantomData<*const ()>,
 }
@@ -87,7 +93,11 @@ impl Tracee {
             Err(error) => return Err(error),
         }
         request(libc::PTRACE_INTERRUPT, tid, 0, 0)?;
-        Ok(Some(Begun(Self { tid, owed: None, _bound_to_this_thread: PhantomData })))
+        Ok(Some(Begun(Self { tid, stopped_by: None, owed: None, _bound_to_this_thread: PhantomData })))
+    }
+
+    pub(super) fn tid(&self) -> u32 {
+        self.tid.unsigned_abs()
     }
 
     /// Makes a system call as this thread, and answers what it returned.
@@ -105,6 +115,53 @@ impl Tracee {
         before.settled().write(self.tid)?;
         self.set_signal_mask(mask)?;
         outcome
+    }
+
+    /// Has a process that was stopped be so by `SIGSTOP`, with no other such signal waiting behind it. Answers whether it was
+    /// stopped.
+    ///
+    /// CRIU knows two of the four signals that stop, and takes the signals that wait to be the ones that stop; a stopped
+    /// process collects others, of children that end for one. And whatever CRIU stops again it stops twice.
+    pub(super) fn stop_plainly(&mut self) -> io::Result<bool> {
+        let Some(signal) = self.stopped_by else { return Ok(false) };
+        let waiting = pending_stops(self.tid)?;
+        if waiting == 0 && signal == libc::SIGSTOP {
+            return Ok(true);
+        }
+        if waiting & bit(libc::SIGSTOP) == 0 {
+            // SAFETY: sends a signal; takes no pointers. The thread stands still, so the number is still its own.
+            let sent = unsafe { libc::syscall(libc::SYS_tkill, self.tid, libc::SIGSTOP) };
+            if sent != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        let mask = self.signal_mask()?;
+        let taken = self.take_stops();
+        self.set_signal_mask(mask)?;
+        taken?;
+        Ok(true)
+    }
+
+    /// Takes every signal that stops and waits, and is stopped by the last, as by `SIGSTOP`. It never gets to code of its
+    /// own: there is a signal in its way each time.
+    fn take_stops(&mut self) -> io::Result<()> {
+        let mut given = 0;
+        for _ in 0..STOPS_MAX {
+            let waiting = pending_stops(self.tid)?;
+            self.set_signal_mask(!waiting)?;
+            request(libc::PTRACE_CONT, self.tid, 0, given)?;
+            given = 0;
+            match self.wait()? {
+                Stop::Ended => return Err(io::ErrorKind::BrokenPipe.into()),
+                Stop::Interrupted(stopped_by) if waiting == 0 => {
+                    self.stopped_by = stopped_by;
+                    return Ok(());
+                }
+                Stop::Signal(_) if pending_stops(self.tid)? == 0 => given = libc::SIGSTOP as usize,
+                Stop::Interrupted(_) | Stop::Syscall | Stop::Signal(_) => {}
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     fn step_through(&mut self, registers: &Registers) -> io::Result<u64> {
@@ -125,16 +182,19 @@ impl Tracee {
             match self.wait()? {
                 Stop::Ended => return Err(io::ErrorKind::BrokenPipe.into()),
                 Stop::Syscall => return Ok(()),
-                Stop::Interrupted => {}
+                Stop::Interrupted(_) => {}
                 Stop::Signal(signal) => self.owe(signal),
             }
         }
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    /// Only signals that cannot be held back get here; of those, a stop is meant for later.
+    /// Only signals that cannot be held back get here; of those, a stop is meant for later, unless it is stopped anyhow.
     fn owe(&mut self, signal: i32) {
-        self.owed = Some(signal);
+        let stops = bit(signal) & STOP_SIGNALS != 0;
+        if !(stops && self.stopped_by.is_some()) {
+            self.owed = Some(signal);
+        }
     }
 
     fn go_on(&self, how: libc::c_uint) -> io::Result<()> {
@@ -185,7 +245,10 @@ impl Begun {
         for _ in 0..STOPS_MAX {
             match tracee.wait()? {
                 Stop::Ended => return Ok(None),
-                Stop::Interrupted => return Ok(Some(tracee)),
+                Stop::Interrupted(stopped_by) => {
+                    tracee.stopped_by = stopped_by;
+                    return Ok(Some(tracee));
+                }
                 Stop::Syscall => tracee.go_on(libc::PTRACE_CONT)?,
                 Stop::Signal(signal) => {
                     tracee.owe(signal);
@@ -210,8 +273,8 @@ impl Drop for Tracee {
 
 enum Stop {
     Ended,
-    /// By our request, or by a stop signal of before.
-    Interrupted,
+    /// By our request; with the signal that had stopped it before, if one had.
+    Interrupted(Option<i32>),
     /// At the entry or the exit of a system call.
     Syscall,
     Signal(i32),
@@ -223,7 +286,8 @@ impl Stop {
             return Self::Ended;
         }
         match (status >> 16, libc::WSTOPSIG(status)) {
-            (PTRACE_EVENT_STOP, _) => Self::Interrupted,
+            (PTRACE_EVENT_STOP, libc::SIGTRAP) => Self::Interrupted(None),
+            (PTRACE_EVENT_STOP, signal) => Self::Interrupted(Some(signal)),
             (_, SYSCALL_STOP) => Self::Syscall,
             (_, signal) => Self::Signal(signal),
         }
@@ -290,6 +354,26 @@ fn writable_in(maps: &str) -> Option<u64> {
 fn range(line: &str) -> Option<(u64, u64)> {
     let (start, end) = line.split_whitespace().next()?.split_once('-')?;
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+/// A signal as the kernel's masks have it.
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+fn pending_stops(tid: libc::pid_t) -> io::Result<u64> {
+    Ok(waiting_stops(&fs::read_to_string(format!("/proc/{tid}/status"))?))
+}
+
+/// The signals that would stop a thread as soon as it runs, by what `/proc` says of it.
+pub(super) fn waiting_stops(status: &str) -> u64 {
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    };
+    let waiting = (mask("SigPnd:") | mask("ShdPnd:")) & STOP_SIGNALS;
+    // Those that are blocked wait for their turn; this one cannot be.
+    waiting & (!mask("SigBlk:") | bit(libc::SIGSTOP))
 }
 
 fn is_zombie(tid: libc::pid_t) -> bool {

@@ -1,0 +1,83 @@
+//! CRIU's images: which kind it is, then records, each after its length. Here for putting single bytes of them right.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{Mode, OFlags, openat};
+
+use super::protobuf::Malformed;
+
+/// What every image of this kind begins with.
+const MAGIC: u32 = 0x5456_4319;
+/// Before the first record: that, and the number of the kind.
+const HEADER_BYTES: usize = 8;
+const LENGTH_BYTES: usize = 4;
+
+/// An image on disk, read as a whole.
+#[derive(Debug)]
+pub(super) struct Image {
+    file: File,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Image {
+    /// `None` where the processes had nothing of that kind.
+    pub(super) fn open(images: BorrowedFd<'_>, name: &str, bytes_max: u64) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match openat(images, name, flags, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            file => File::from(file?),
+        };
+        let length = file.metadata()?.len();
+        if length > bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(Some(Self { file, bytes }))
+    }
+
+    pub(super) fn set(&self, at: usize, byte: u8) -> io::Result<()> {
+        self.file.write_all_at(&[byte], at as u64)
+    }
+}
+
+pub(super) fn malformed(error: Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// The records of an image of a kind, each with where it begins.
+pub(super) fn records(image: &[u8], kind: u32) -> Result<Vec<(usize, &[u8])>, Malformed> {
+    if [word(image, 0)?, word(image, LENGTH_BYTES)?] != [MAGIC, kind] {
+        return Err(Malformed);
+    }
+    let (mut at, mut found) = (HEADER_BYTES, Vec::new());
+    while at < image.len() {
+        let length = usize::try_from(word(image, at)?).map_err(|_| Malformed)?;
+        at += LENGTH_BYTES;
+        let record = image.get(at..).and_then(|rest| rest.get(..length)).ok_or(Malformed)?;
+        found.push((at, record));
+        at += length;
+    }
+    Ok(found)
+}
+
+fn word(image: &[u8], at: usize) -> Result<u32, Malformed> {
+    let bytes = image.get(at..).and_then(<[u8]>::first_chunk).ok_or(Malformed)?;
+    Ok(u32::from_le_bytes(*bytes))
+}
+
+/// An image of these records, as CRIU writes it.
+#[cfg(test)]
+pub(super) fn written(kind: u32, records: &[super::protobuf::Message]) -> Vec<u8> {
+    let mut bytes = [MAGIC, kind].map(u32::to_le_bytes).concat();
+    for record in records {
+        bytes.extend(
+            u32::try_from(record.as_bytes().len()).expect("a test's records are small").to_le_bytes(),
+        );
+        bytes.extend(record.as_bytes());
+    }
+    bytes
+}
