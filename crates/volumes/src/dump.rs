@@ -3,7 +3,7 @@
 //! ```text
 //!   <dump>/<files>           whatever the runtime wrote
 //!   <dump>/burrow-manifest   burrow dump 1
-//!                            {"about":"…","files":[{"name":"…","bytes":…,"hash":"…"}]}
+//!                            {"dump":"…","about":"…","files":[{"name":"…","bytes":…,"hash":"…"}]}
 //!                            <hash of the lines above>
 //! ```
 //!
@@ -92,6 +92,9 @@ impl Disk for NoDisk {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
+    /// Which dump it is of: one in the place of another is not taken for it. The first ones did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dump: Option<DumpId>,
     about: String,
     files: Vec<Entry>,
 }
@@ -133,7 +136,6 @@ pub(crate) fn seal(
     about: &str,
     disk: &dyn Disk,
     recent: &Recent,
-    evict: bool,
 ) -> Result<u64, VolumeError> {
     let (from, to) = (staged(folder, id), folder.join(id.as_str()));
     if let Some(sealed) = DumpFolder::open(id, &to)? {
@@ -148,16 +150,20 @@ pub(crate) fn seal(
         recent.remember(id, dump.stamps(files)?);
         Ok(bytes)
     });
-    match sealed {
-        Ok(_) if evict => dump.evict()?,
-        Ok(_) => {}
-        Err(_) => {
-            if let Err(error) = remove(folder, id) {
-                tracing::warn!(dump = %id, error = &error as &dyn std::error::Error, "could not remove a failed dump");
-            }
-        }
+    if sealed.is_err()
+        && let Err(error) = remove(folder, id)
+    {
+        tracing::warn!(dump = %id, error = &error as &dyn std::error::Error, "could not remove a failed dump");
     }
     sealed
+}
+
+/// Drops what the page cache holds of a sealed dump. Of one that is gone: nothing.
+pub(crate) fn evict(folder: &Path, id: &DumpId) -> Result<(), VolumeError> {
+    match DumpFolder::open(id, &folder.join(id.as_str()))? {
+        Some(sealed) => sealed.evict(),
+        None => Ok(()),
+    }
 }
 
 /// A sealed dump, verified; one that was verified lately and is as it was then is only looked at, and the disk is told to
@@ -238,7 +244,7 @@ impl<'a> DumpFolder<'a> {
         for (file, hash) in files.iter_mut().zip(hashes) {
             file.hash = format!("{hash:032x}");
         }
-        let manifest = Manifest { about: about.to_owned(), files };
+        let manifest = Manifest { dump: Some(self.id.clone()), about: about.to_owned(), files };
         self.write_manifest(&manifest)
             .and_then(|written| disk.flush(&written))
             .map_err(self.failed("write", MANIFEST))?;
@@ -256,6 +262,9 @@ impl<'a> DumpFolder<'a> {
     /// Compares every file with the manifest, and answers what was said about the dump and how many bytes it has.
     fn verify(&self, recent: &Recent) -> Result<(String, u64), VolumeError> {
         let manifest = self.read_manifest()?;
+        if manifest.dump.as_ref().is_some_and(|dump| dump != self.id) {
+            return Err(self.damaged(MANIFEST, "is that of another dump, which was put in its place"));
+        }
         let mut found = self.list().map_err(|error| {
             if let VolumeError::NotDumpable { file, .. } = &error {
                 return self.damaged(file, "was not there when it was sealed");

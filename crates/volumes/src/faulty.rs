@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use burrow_model::{Changes, DumpId, Fails, Fault, ImageId, SandboxId, SnapshotId};
 
-use crate::{Chunks, Dump, Inventory, Space, VolumeError, VolumeId, Volumes};
+use crate::{Chunks, Dump, Effort, Inventory, Space, VolumeError, VolumeId, Volumes};
 
 /// Passes calls on to `inner`; one of those that change something fails.
 #[derive(Debug)]
@@ -132,8 +132,9 @@ impl<V: Volumes> Volumes for Faulty<V> {
         to: &SnapshotId,
         image: &ImageId,
         paths_max: usize,
+        effort: Effort,
     ) -> Result<Changes, VolumeError> {
-        self.inner.changes(from, to, image, paths_max).await
+        self.inner.changes(from, to, image, paths_max, effort).await
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {

@@ -119,7 +119,8 @@ pub trait Volumes: fmt::Debug + Send + Sync {
 
     /// What differs in `to` from the snapshot `from`, or from `image` without one: paths as the sandbox sees them, in
     /// order, at most `paths_max` of them, and how many there are. `since` is `from`. Takes as long as there are changes;
-    /// of more than a million, `total` says how many were looked at. Content, kind, owner, mode and attributes count, times
+    /// of more than a million, and of more than about a thousand at a [`Effort::Glance`], only some are looked at: `total`
+    /// says how many of these have changed, and `more` that there are others. Content, kind, owner, mode and attributes count, times
     /// do not; a rename deletes here and adds there. A failure (say, of paths too long for the kernel) says nothing about
     /// the snapshot itself.
     async fn changes(
@@ -128,6 +129,7 @@ pub trait Volumes: fmt::Debug + Send + Sync {
         to: &SnapshotId,
         image: &ImageId,
         paths_max: usize,
+        effort: Effort,
     ) -> Result<Changes, VolumeError>;
 
     /// Removes a snapshot. Of an unknown one: nothing to do. As durable as [`Volumes::destroy`].
@@ -139,7 +141,7 @@ pub trait Volumes: fmt::Debug + Send + Sync {
 
     /// Makes a staged dump final and durable, and says how many bytes its files have. It is a flat directory of regular
     /// files; anything else in it is an error. `about` is kept with it, for [`Volumes::open_dump`] to give back. With
-    /// `evict` its pages are dropped from the page cache. A dump that is sealed already stays as it is.
+    /// `evict` its pages are dropped from the page cache, soon after. A dump that is sealed already stays as it is.
     async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError>;
 
     /// A sealed dump, each of its files compared with what was written then; nothing of it is to be used before. (What was
@@ -200,6 +202,15 @@ pub struct Inventory {
     pub snapshots: Vec<SnapshotId>,
     /// Staged or sealed.
     pub dumps: Vec<DumpId>,
+}
+
+/// How much is looked at to tell what changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// All of it, however long it takes.
+    Whole,
+    /// What is found about as fast as a snapshot is taken.
+    Glance,
 }
 
 /// Room in the pool.
@@ -387,8 +398,9 @@ impl<V: Volumes + ?Sized> Volumes for Arc<V> {
         to: &SnapshotId,
         image: &ImageId,
         paths_max: usize,
+        effort: Effort,
     ) -> Result<Changes, VolumeError> {
-        (**self).changes(from, to, image, paths_max).await
+        (**self).changes(from, to, image, paths_max, effort).await
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {

@@ -14,10 +14,13 @@ use async_trait::async_trait;
 use burrow_model::{Change, ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 use crate::dump::{self, NoDisk, Recent};
-use crate::{Chunks, Dump, Inventory, Space, VolumeError, VolumeId, Volumes, step};
+use crate::{Chunks, Dump, Effort, Inventory, Space, VolumeError, VolumeId, Volumes, step};
 
 /// What the simulated pool holds unless told otherwise.
 const TOTAL_BYTES: u64 = 1 << 40;
+
+/// Paths that a glance sees, as on the real driver.
+const GLANCE_MAX: usize = 1_000;
 
 /// A pool in RAM.
 #[derive(Debug)]
@@ -406,6 +409,7 @@ impl Volumes for Sim {
         to: &SnapshotId,
         image: &ImageId,
         paths_max: usize,
+        effort: Effort,
     ) -> Result<Changes, VolumeError> {
         let state = self.state();
         let before = match from {
@@ -425,13 +429,14 @@ impl Volumes for Sim {
                 Some(_) => {}
             }
         }
-        let total = paths.len() as u64;
+        let seen = if effort == Effort::Glance { paths.len().min(GLANCE_MAX) } else { paths.len() };
+        let more = seen < paths.len();
         let paths = paths
             .into_iter()
-            .take(paths_max)
+            .take(seen.min(paths_max))
             .map(|(path, kind)| Change { path: path.clone(), kind })
             .collect();
-        Ok(Changes { paths, total, since: from.cloned() })
+        Ok(Changes { paths, total: seen as u64, more, since: from.cloned() })
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
@@ -445,9 +450,9 @@ impl Volumes for Sim {
         dump::stage(&self.dumps.path, id)
     }
 
-    async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError> {
+    async fn seal_dump(&self, id: &DumpId, about: &str, _: bool) -> Result<u64, VolumeError> {
         let _state = self.state();
-        dump::seal(&self.dumps.path, id, about, &NoDisk, &Recent::never(), evict)
+        dump::seal(&self.dumps.path, id, about, &NoDisk, &Recent::never())
     }
 
     async fn open_dump(&self, id: &DumpId) -> Result<Dump, VolumeError> {
@@ -488,7 +493,7 @@ mod tests {
         assert_eq!(sim.read(&child, "/kept").as_deref(), Some("second"));
         sim.replace_from_snapshot(&id, &first, 1000).await.unwrap();
         assert_eq!((sim.read(&id, "/kept").as_deref(), sim.read(&id, "/new")), (Some("first"), None));
-        let changed = sim.changes(Some(&first), &second, &image, 1).await.unwrap();
+        let changed = sim.changes(Some(&first), &second, &image, 1, Effort::Whole).await.unwrap();
         assert_eq!((changed.total, changed.paths.len(), changed.paths[0].kind), (2, 1, ChangeKind::Changed));
         assert_eq!(sim.snapshot_bytes(&second).await.unwrap(), 7);
 

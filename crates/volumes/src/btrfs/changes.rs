@@ -11,6 +11,10 @@
 //! What is in a directory that has moved is deleted there and added here, as a walk of both trees would find it.
 //!
 //! Times alone are no change.
+//!
+//! At a [`Effort::Glance`], what was written since is counted first, by the kernel's search for younger blocks, which is
+//! far cheaper than its stream: where it is much, only the beginning of the stream is followed, and the answer says that
+//! there is more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -22,11 +26,23 @@ use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::stream::{Command, Commands};
-use super::{Inner, ioctl};
-use crate::{VolumeError, step};
+use super::{Inner, exclusive, ioctl};
+use crate::{Effort, VolumeError, step};
 
 /// How many names are looked at. Beyond, the answer holds what was seen so far: each is about 200 bytes of RAM.
 const CONSIDERED_MAX: usize = 1_000_000;
+
+/// The same at a glance: what the kernel tells within a few tens of milliseconds.
+const GLANCE_MAX: usize = 3_000;
+
+/// Files made or changed that are much. Fewer are always all told, whatever the effort.
+const MUCH: usize = 1_000;
+
+/// How many names are looked at where there is much: a sample, found within milliseconds.
+const SAMPLE_MAX: usize = 200;
+
+/// How often the kernel is asked whether there is much, at 64 KiB of its tree each.
+const SEARCHES_MAX: usize = 64;
 
 /// Room in the pipe the kernel writes to: fewer wake-ups on both sides.
 const PIPE_BYTES: usize = 1 << 20;
@@ -42,6 +58,7 @@ impl Inner {
         to: &SnapshotId,
         image: &ImageId,
         paths_max: usize,
+        effort: Effort,
     ) -> Result<Changes, VolumeError> {
         let old = match &from {
             Some(from) => self.open_snapshot(from)?,
@@ -49,29 +66,86 @@ impl Inner {
         };
         let new = self.open_snapshot(to)?;
         let path = self.snapshots.path.join(to.as_str());
-        let kinds = compare(&old, &new);
+        let considered_max = match effort {
+            Effort::Whole => Ok(CONSIDERED_MAX),
+            Effort::Glance => at_a_glance(from.as_ref().map(|_| &old), &new),
+        };
+        let compared = considered_max.and_then(|max| compare(&old, &new, max));
         // One removed meanwhile was found empty, or in part; then nothing is known.
         match &from {
             Some(from) => drop(self.open_snapshot(from)?),
             None => drop(self.open_image(image)?),
         }
         self.open_snapshot(to)?;
-        let kinds = kinds.map_err(step("compare with what was before", &path))?;
+        let (kinds, followed) = compared.map_err(step("compare with what was before", &path))?;
         let total = kinds.len() as u64;
         let shown = |(path, kind): (Vec<u8>, ChangeKind)| Change {
             path: String::from_utf8_lossy(&path).into_owned(),
             kind,
         };
         let paths = kinds.into_iter().take(paths_max).map(shown).collect();
-        Ok(Changes { paths, total, since: from })
+        Ok(Changes { paths, total, more: followed == Followed::InPart, since: from })
     }
 }
 
+/// How many names a glance looks at.
+fn at_a_glance(old: Option<&File>, new: &File) -> io::Result<usize> {
+    let mut since = exclusive::base(new);
+    // A snapshot has nothing that is younger than itself; an image was filled after it was made.
+    if let Some(old) = old {
+        since = since.max(ioctl::subvolume_info(old)?.made_in);
+    }
+    // Without a time to count from, the bound alone has to do.
+    let much = since != 0 && is_much(new, since)?;
+    Ok(if much { SAMPLE_MAX } else { GLANCE_MAX })
+}
+
+/// Whether [`MUCH`] was made or changed after the transaction `since`. What was removed does not show.
+fn is_much(subvolume: &File, since: u64) -> io::Result<bool> {
+    let (mut files, mut names) = (0, 0);
+    let mut first = (ioctl::FIRST_FREE_OBJECT_ID, 0, 0);
+    for _ in 0..SEARCHES_MAX {
+        // Tree 0 is that of the subvolume itself.
+        let items = ioctl::items_since(subvolume, 0, first, since.saturating_add(1))?;
+        for item in &items {
+            let (at, count) = match item.kind {
+                ioctl::INODE_ITEM_KEY => (INODE_TRANSID_AT, &mut files),
+                ioctl::DIR_INDEX_KEY => (NAME_TRANSID_AT, &mut names),
+                _ => continue,
+            };
+            // A block that was written lately has older items in it too.
+            let transid = item.data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            if transid.is_some_and(|bytes| u64::from_le_bytes(bytes) > since) {
+                *count += 1;
+            }
+        }
+        if files > MUCH || names > MUCH {
+            return Ok(true);
+        }
+        let last = items.last().map(|last| (last.object, last.kind, last.offset));
+        let Some(next) = last.and_then(exclusive::after) else { break };
+        first = next;
+    }
+    Ok(false)
+}
+
+/// `INODE_ITEM`: the transaction that made it (u64), that which changed it last (u64), and more.
+const INODE_TRANSID_AT: usize = 8;
+/// `DIR_INDEX`: a key (u64, u8, u64), the transaction that wrote it (u64), and more.
+const NAME_TRANSID_AT: usize = 17;
+
 /// What differs in the subvolume `new` from the subvolume `old`, by path inside the sandbox.
-fn compare(old: &File, new: &File) -> io::Result<BTreeMap<Vec<u8>, ChangeKind>> {
-    let replay = replay(old, new)?;
-    let mut candidates = Candidates { old, new, touched: BTreeMap::new() };
+fn compare(
+    old: &File,
+    new: &File,
+    considered_max: usize,
+) -> io::Result<(BTreeMap<Vec<u8>, ChangeKind>, Followed)> {
+    let (replay, mut followed) = replay(old, new, considered_max)?;
+    let mut candidates = Candidates { old, new, touched: BTreeMap::new(), max: considered_max };
     candidates.collect(&replay)?;
+    if candidates.touched.len() >= considered_max {
+        followed = Followed::InPart;
+    }
     let mut kinds = BTreeMap::new();
     for (path, touch) in &candidates.touched {
         if let Some(kind) = decide(look(old, path)?, look(new, path)?, *touch)
@@ -80,11 +154,11 @@ fn compare(old: &File, new: &File) -> io::Result<BTreeMap<Vec<u8>, ChangeKind>> 
             kinds.insert(inside, kind);
         }
     }
-    Ok(kinds)
+    Ok((kinds, followed))
 }
 
-/// Has the kernel write its stream, and follows it.
-fn replay(old: &File, new: &File) -> io::Result<Replay> {
+/// Has the kernel write its stream, and follows it as far as so many names.
+fn replay(old: &File, new: &File, nodes_max: usize) -> io::Result<(Replay, Followed)> {
     let parent = ioctl::subvolume_id(old)?;
     let (reader, writer) = std::io::pipe()?;
     // A wish: a smaller pipe only takes longer.
@@ -96,13 +170,13 @@ fn replay(old: &File, new: &File) -> io::Result<Replay> {
             sent
         });
         let mut replay = Replay::new();
-        let followed = replay.follow(BufReader::with_capacity(64 << 10, reader));
+        let followed = replay.follow(BufReader::with_capacity(64 << 10, reader), nodes_max);
         let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match followed {
             // It was we who stopped reading.
-            Ok(Followed::InPart) => Ok(replay),
+            Ok(Followed::InPart) => Ok((replay, Followed::InPart)),
             // The kernel's own reason says more than that its stream ended early.
-            Ok(Followed::ToTheEnd) => sent.map(|()| replay),
+            Ok(Followed::ToTheEnd) => sent.map(|()| (replay, Followed::ToTheEnd)),
             Err(error) => {
                 Err(sent.err().filter(|sent| sent.kind() != io::ErrorKind::BrokenPipe).unwrap_or(error))
             }
@@ -181,6 +255,7 @@ struct Candidates<'a> {
     old: &'a File,
     new: &'a File,
     touched: BTreeMap<Vec<u8>, Touch>,
+    max: usize,
 }
 
 impl Candidates<'_> {
@@ -212,7 +287,7 @@ impl Candidates<'_> {
     }
 
     fn add(&mut self, path: Vec<u8>, touch: Touch) {
-        if self.touched.len() < CONSIDERED_MAX {
+        if self.touched.len() < self.max {
             let known = self.touched.entry(path).or_insert(touch);
             *known = touch.max(*known);
         }
@@ -244,7 +319,7 @@ impl Candidates<'_> {
                 if matches!(name, b"." | b"..") {
                     continue;
                 }
-                if self.touched.len() >= CONSIDERED_MAX {
+                if self.touched.len() >= self.max {
                     return Ok(());
                 }
                 let child = join(&path, name);
@@ -307,11 +382,11 @@ impl Replay {
         Self { nodes: vec![Node::default()], vacated: Vec::new() }
     }
 
-    fn follow(&mut self, stream: impl io::Read) -> io::Result<Followed> {
+    fn follow(&mut self, stream: impl io::Read, nodes_max: usize) -> io::Result<Followed> {
         let mut commands = Commands::new(stream)?;
         while let Some(command) = commands.next()? {
             self.apply(command);
-            if self.nodes.len() > CONSIDERED_MAX {
+            if self.nodes.len() > nodes_max {
                 return Ok(Followed::InPart);
             }
         }

@@ -9,7 +9,7 @@ use burrow_model::{Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 use super::quota::QuotaSupport;
 use super::{BtrfsVolumes, transfer};
-use crate::{Chunks, Dump, Inventory, Space, VolumeError, VolumeId, Volumes, dump, step};
+use crate::{Chunks, Dump, Effort, Inventory, Space, VolumeError, VolumeId, Volumes, dump, step};
 
 #[async_trait]
 impl Volumes for BtrfsVolumes {
@@ -184,9 +184,10 @@ impl Volumes for BtrfsVolumes {
         to: &SnapshotId,
         image: &ImageId,
         paths_max: usize,
+        effort: Effort,
     ) -> Result<Changes, VolumeError> {
         let (from, to, image) = (from.cloned(), to.clone(), image.clone());
-        self.blocking(move |inner| inner.changes(from, &to, &image, paths_max)).await
+        self.blocking(move |inner| inner.changes(from, &to, &image, paths_max, effort)).await
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
@@ -200,8 +201,12 @@ impl Volumes for BtrfsVolumes {
     }
 
     async fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError> {
-        let (id, about) = (id.clone(), about.to_owned());
-        self.blocking(move |inner| inner.seal_dump(&id, &about, evict)).await
+        let (sealed, about) = (id.clone(), about.to_owned());
+        let bytes = self.blocking(move |inner| inner.seal_dump(&sealed, &about)).await?;
+        if evict {
+            self.inner.dumping.evict(&self.inner.dumps.path, id);
+        }
+        Ok(bytes)
     }
 
     async fn open_dump(&self, id: &DumpId) -> Result<Dump, VolumeError> {

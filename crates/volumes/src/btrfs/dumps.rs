@@ -2,7 +2,8 @@
 //!
 //! Their files are written out while the runtime still writes them, by a thread for each dump under way: sealing has to
 //! wait for the disk, and thus begins to wait when there is something to write and not when there is nothing else to do.
-//! That thread promises nothing: what is not on disk by then, sealing writes.
+//! That thread promises nothing: what is not on disk by then, sealing writes. Pages of a sealed dump that are not to stay in
+//! the page cache are dropped by another such thread: whoever had it sealed need not wait for that.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -33,6 +34,9 @@ const ROUNDS_MAX: u32 = 75_000;
 /// How many dumps are watched at once. Others are written out when they are sealed.
 const WATCHED_MAX: usize = 64;
 
+/// How many dumps are evicted at once; it takes milliseconds. Pages of others stay until the kernel wants their room.
+const EVICTING_MAX: usize = 64;
+
 /// The state of dumps that is not on disk.
 #[derive(Debug, Default)]
 pub(super) struct Dumps {
@@ -40,6 +44,8 @@ pub(super) struct Dumps {
     recent: Recent,
     /// Those being written. Dropping the sender ends the thread.
     watched: Mutex<Watched>,
+    /// Threads that drop pages of sealed dumps.
+    evicting: Mutex<Vec<JoinHandle<()>>>,
 }
 
 type Watched = HashMap<DumpId, (SyncSender<()>, JoinHandle<()>)>;
@@ -53,9 +59,9 @@ impl Inner {
         Ok(path)
     }
 
-    pub(super) fn seal_dump(&self, id: &DumpId, about: &str, evict: bool) -> Result<u64, VolumeError> {
+    pub(super) fn seal_dump(&self, id: &DumpId, about: &str) -> Result<u64, VolumeError> {
         self.dumping.unwatch(id);
-        dump::seal(&self.dumps.path, id, about, &self.pool, &self.dumping.recent, evict)
+        dump::seal(&self.dumps.path, id, about, &self.pool, &self.dumping.recent)
             .map_err(|error| self.full_or(error))
     }
 
@@ -100,6 +106,35 @@ impl Dumps {
             drop(sender);
             if thread.join().is_err() {
                 tracing::error!(dump = %id, "the thread that writes out a dump ended by a panic");
+            }
+        }
+    }
+
+    /// Begins to drop what the page cache holds of a sealed dump. A wish, and nobody waits for it.
+    pub(super) fn evict(&self, folder: &Path, id: &DumpId) {
+        let (folder, dump) = (folder.to_owned(), id.clone());
+        let mut evicting = self.evicting.lock().unwrap_or_else(PoisonError::into_inner);
+        evicting.retain(|thread| !thread.is_finished());
+        if evicting.len() >= EVICTING_MAX {
+            return;
+        }
+        let thread = std::thread::Builder::new().name("dump-evictor".to_owned()).spawn(move || {
+            if let Err(error) = dump::evict(&folder, &dump) {
+                tracing::debug!(%dump, error = &error as &dyn std::error::Error, "a dump stays in the page cache");
+            }
+        });
+        match thread {
+            Ok(thread) => evicting.push(thread),
+            Err(error) => tracing::debug!(dump = %id, %error, "a dump stays in the page cache"),
+        }
+    }
+
+    /// Waits for what was begun: nothing of the pool is open afterwards.
+    pub(super) fn finish(&self) {
+        let evicting = std::mem::take(&mut *self.evicting.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in evicting {
+            if thread.join().is_err() {
+                tracing::error!("a thread that evicts a dump ended by a panic");
             }
         }
     }

@@ -68,7 +68,7 @@ impl Inner {
 }
 
 /// The transaction that made the sandbox's volume; 0 where that was not noted: all data counts then.
-fn base(snapshot: &File) -> u64 {
+pub(super) fn base(snapshot: &File) -> u64 {
     let mut noted = [0; 8];
     match rustix::fs::fgetxattr(snapshot, BASE_ATTRIBUTE, &mut noted) {
         Ok(8) => u64::from_le_bytes(noted),
@@ -121,7 +121,7 @@ fn piece(inode: u64, data: &[u8]) -> Option<(Place, u64, u64)> {
 }
 
 /// The key after this one.
-fn after((object, kind, offset): (u64, u32, u64)) -> Option<(u64, u32, u64)> {
+pub(super) fn after((object, kind, offset): (u64, u32, u64)) -> Option<(u64, u32, u64)> {
     match (offset.checked_add(1), kind) {
         (Some(offset), _) => Some((object, kind, offset)),
         (None, u32::MAX) => Some((object.checked_add(1)?, 0, 0)),

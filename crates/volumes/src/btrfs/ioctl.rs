@@ -27,6 +27,7 @@ const QGROUP_LIMIT: u64 = 0x8030_942b;
 const LOOP_CTL_GET_FREE: u64 = 0x4c82;
 const LOOP_CONFIGURE: u64 = 0x4c0a;
 const LOOP_SET_CAPACITY: u64 = 0x4c07;
+const LOOP_SET_DIRECT_IO: u64 = 0x4c08;
 
 const SUBVOL_RDONLY: u64 = 1 << 1;
 const SUBVOL_QGROUP_INHERIT: u64 = 1 << 2;
@@ -45,6 +46,10 @@ pub(super) const ROOT_TREE: u64 = 1;
 pub(super) const QUOTA_TREE: u64 = 8;
 /// Key type of "this subvolume contains that one".
 pub(super) const ROOT_REF_KEY: u32 = 156;
+/// Key type of a file itself.
+pub(super) const INODE_ITEM_KEY: u32 = 1;
+/// Key type of a name in a directory, by the order in which they came.
+pub(super) const DIR_INDEX_KEY: u32 = 96;
 /// Key type of a piece of a file's content.
 pub(super) const EXTENT_DATA_KEY: u32 = 108;
 /// Key type of a subvolume itself.
@@ -509,6 +514,11 @@ pub(super) fn configure_loop(device: impl AsFd, file: impl AsFd) -> io::Result<(
     let mut config = LoopConfig { fd, block_size: 4096, info: [0; INFO_BYTES], reserved: [0; 8] };
     config.info[FLAGS_AT..FLAGS_AT + 4].copy_from_slice(&LO_FLAGS_AUTOCLEAR.to_ne_bytes());
     call(device, LOOP_CONFIGURE, &mut config).map(drop)
+}
+
+/// Has a loop device pass reads and writes on as they are, if the file system of its file can.
+pub(super) fn bypass_page_cache(device: impl AsFd) -> io::Result<()> {
+    call_with_number(device, LOOP_SET_DIRECT_IO, 1).map(drop)
 }
 
 /// Tells the loop device that its file has another size now.

@@ -146,6 +146,7 @@ impl BtrfsVolumes {
         if let Some(housekeeper) = self.housekeeper.get() {
             housekeeper.stop();
         }
+        self.inner.dumping.finish();
         self.inner.pool.unmount()
     }
 

@@ -122,7 +122,12 @@ impl Disk for Pool {
 /// Makes the file and the mount, whichever is missing.
 fn open_loop_file(file: &Path, size_bytes: u64, mount: &Path) -> Result<(), VolumeError> {
     if let Some(device) = mounted_from(mount)? {
-        return check_backing_file(&device, file, mount);
+        check_backing_file(&device, file, mount)?;
+        match File::open(&device) {
+            Ok(opened) => bypass_page_cache(&opened, file),
+            Err(error) => tracing::debug!(device = %device.display(), %error, "could not open a loop device"),
+        }
+        return Ok(());
     }
     if !file.exists() {
         format(file, first_size(size_bytes))?;
@@ -167,6 +172,15 @@ fn format(file: &Path, size_bytes: u64) -> Result<(), VolumeError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(step("save the directory", folder))
 }
 
+/// Keeps the pool out of the page cache of the file system that its file is on: all of it would be in RAM twice, what is
+/// evicted would stay there, and a commit would have to write out at once what btrfs has written long before. Not every
+/// file system can, and a pool works all the same.
+fn bypass_page_cache(device: &File, file: &Path) {
+    if let Err(error) = ioctl::bypass_page_cache(device) {
+        tracing::info!(pool = %file.display(), %error, "the pool is cached twice: its file takes no direct input and output");
+    }
+}
+
 /// A loop device kept alive until it is mounted.
 struct Attached {
     path: PathBuf,
@@ -188,7 +202,10 @@ fn attach(file: &Path) -> Result<Attached, VolumeError> {
             .open(&path)
             .map_err(step("open the loop device", &path))?;
         match ioctl::configure_loop(&device, &backing) {
-            Ok(()) => return Ok(Attached { path, _device: device }),
+            Ok(()) => {
+                bypass_page_cache(&device, file);
+                return Ok(Attached { path, _device: device });
+            }
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
             Err(error) => return Err(step("attach the pool's file", file)(error)),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burrow_model::{Changes, ImageId, SandboxId, SnapshotId};
 
 use super::{DISK_BYTES, sealed};
-use crate::{VolumeError, Volumes};
+use crate::{Effort, VolumeError, Volumes};
 
 pub(super) async fn all(volumes: &dyn Volumes) {
     a_snapshot_outlives_its_sandbox_and_makes_another(volumes).await;
@@ -80,9 +80,11 @@ async fn nothing_has_changed_where_nothing_was_written(volumes: &dyn Volumes) {
     let (image, id, first) = taken(volumes).await;
     let second = SnapshotId::generate();
     volumes.snapshot(&second, &id).await.expect("a snapshot works");
-    let since_image = volumes.changes(None, &first, &image, 10).await.expect("comparing works");
+    let since_image =
+        volumes.changes(None, &first, &image, 10, Effort::Whole).await.expect("comparing works");
     assert_eq!(since_image, Changes::none(None));
-    let since_first = volumes.changes(Some(&first), &second, &image, 10).await.expect("comparing works");
+    let since_first =
+        volumes.changes(Some(&first), &second, &image, 10, Effort::Whole).await.expect("comparing works");
     assert_eq!(since_first, Changes::none(Some(first.clone())));
     assert_eq!(volumes.snapshot_bytes(&second).await.expect("it can be measured"), 0);
     for snapshot in [first, second] {
@@ -106,11 +108,11 @@ async fn unknown_things_are_named_in_the_error(volumes: &dyn Volumes) {
     named(volumes.replace_from_snapshot(&id, &unknown, DISK_BYTES).await.map(drop));
     named(volumes.locate_snapshot(&unknown).await.map(drop));
     named(volumes.snapshot_bytes(&unknown).await.map(drop));
-    named(volumes.changes(None, &unknown, &image, 1).await.map(drop));
-    named(volumes.changes(Some(&unknown), &known, &image, 1).await.map(drop));
+    named(volumes.changes(None, &unknown, &image, 1, Effort::Whole).await.map(drop));
+    named(volumes.changes(Some(&unknown), &known, &image, 1, Effort::Whole).await.map(drop));
     volumes.locate(&id).await.expect("a refused replacement leaves what is there");
     volumes.remove_image(&image).await.expect("removing works");
-    let answer = volumes.changes(None, &known, &image, 1).await;
+    let answer = volumes.changes(None, &known, &image, 1, Effort::Whole).await;
     assert!(matches!(&answer, Err(VolumeError::ImageNotFound { .. })), "{answer:?}");
     let inventory = volumes.inventory().await.expect("the inventory is readable");
     assert!(!inventory.snapshots.contains(&unknown) && !inventory.sandboxes.contains(&nobody));

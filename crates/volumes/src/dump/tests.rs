@@ -25,7 +25,7 @@ impl Sealed {
         fs::write(staged.join("core-1.img"), "first core").unwrap();
         fs::write(staged.join("core-2.img"), "other core").unwrap();
         fs::write(staged.join("empty.img"), "").unwrap();
-        seal(folder.path(), &id, "about it", &NoDisk, &Recent::never(), false).unwrap();
+        seal(folder.path(), &id, "about it", &NoDisk, &Recent::never()).unwrap();
         Self { folder, id }
     }
 
@@ -165,6 +165,23 @@ fn a_dump_of_the_first_format_is_read() {
     assert_eq!((dump.about.as_str(), dump.bytes), ("about it", 10));
 }
 
+/// Each whole by itself: only its name tells that it is not the one that is asked for.
+#[test]
+fn an_older_dump_in_the_place_of_a_newer_one_is_found() {
+    let (folder, older, newer) = (tempfile::tempdir().unwrap(), DumpId::generate(), DumpId::generate());
+    for id in [&older, &newer] {
+        let path = stage(folder.path(), id).unwrap();
+        fs::write(path.join("core-1.img"), "core").unwrap();
+        seal(folder.path(), id, "about it", &NoDisk, &Recent::never()).unwrap();
+        open(folder.path(), id, &Recent::never()).unwrap();
+    }
+    fs::remove_dir_all(folder.path().join(newer.as_str())).unwrap();
+    fs::rename(folder.path().join(older.as_str()), folder.path().join(newer.as_str())).unwrap();
+    let error = open(folder.path(), &newer, &Recent::never()).unwrap_err();
+    assert!(error.to_string().contains(newer.as_str()), "{error}");
+    assert!(error.to_string().contains("another dump"), "{error}");
+}
+
 #[test]
 fn a_manifest_that_names_what_is_elsewhere_is_refused() {
     for name in ["../secret", "/etc/passwd", "..", ".", "", "a/b"] {
@@ -207,12 +224,12 @@ fn a_write_that_failed_fails_the_dump_and_trying_again_does_not_bring_it_back() 
         let (folder, id) = (tempfile::tempdir().unwrap(), DumpId::generate());
         let staged = stage(folder.path(), &id).unwrap();
         fs::write(staged.join("core-1.img"), "first core").unwrap();
-        let failed = seal(folder.path(), &id, "", &disk, &Recent::never(), false).unwrap_err();
+        let failed = seal(folder.path(), &id, "", &disk, &Recent::never()).unwrap_err();
         assert!(
             matches!(&failed, VolumeError::Step { source, .. } if source.raw_os_error() == Some(libc::EIO)),
             "{failed:?}"
         );
-        let again = seal(folder.path(), &id, "", &NoDisk, &Recent::never(), false);
+        let again = seal(folder.path(), &id, "", &NoDisk, &Recent::never());
         assert!(matches!(again, Err(VolumeError::DumpNotFound { .. })), "{again:?}");
         assert_eq!(inventory(folder.path()).unwrap(), []);
     }

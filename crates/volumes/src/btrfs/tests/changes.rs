@@ -34,7 +34,7 @@ impl Edited {
     async fn changes(&self) -> Changes {
         let after = SnapshotId::generate();
         self.pool.volumes.snapshot(&after, &self.id).await.unwrap();
-        self.pool.volumes.changes(Some(&self.before), &after, &self.image, 1000).await.unwrap()
+        self.pool.volumes.changes(Some(&self.before), &after, &self.image, 1000, Effort::Whole).await.unwrap()
     }
 
     /// The changes, one a line: `+` added, `-` deleted, `*` changed.
@@ -140,7 +140,8 @@ async fn a_file_with_two_names_changes_under_both() {
     fs::write(path("top"), "changed").unwrap();
     let after = SnapshotId::generate();
     edited.pool.volumes.snapshot(&after, &edited.id).await.unwrap();
-    let changes = edited.pool.volumes.changes(Some(&between), &after, &edited.image, 9).await.unwrap();
+    let changes =
+        edited.pool.volumes.changes(Some(&between), &after, &edited.image, 9, Effort::Whole).await.unwrap();
     assert_eq!(show(&changes.paths), "*/c/also */top");
 }
 
@@ -164,9 +165,19 @@ async fn no_more_paths_are_listed_than_asked_for_and_all_are_counted() {
     }
     let after = SnapshotId::generate();
     edited.pool.volumes.snapshot(&after, &edited.id).await.unwrap();
-    let changes = edited.pool.volumes.changes(Some(&edited.before), &after, &edited.image, 2).await.unwrap();
+    let changes = edited
+        .pool
+        .volumes
+        .changes(Some(&edited.before), &after, &edited.image, 2, Effort::Whole)
+        .await
+        .unwrap();
     assert_eq!((changes.total, show(&changes.paths).as_str()), (50, "+/file-00 +/file-01"));
-    let none = edited.pool.volumes.changes(Some(&edited.before), &after, &edited.image, 0).await.unwrap();
+    let none = edited
+        .pool
+        .volumes
+        .changes(Some(&edited.before), &after, &edited.image, 0, Effort::Whole)
+        .await
+        .unwrap();
     assert_eq!((none.total, none.paths.len()), (50, 0));
 }
 
@@ -180,7 +191,7 @@ async fn a_volume_is_not_removed_from_under_a_comparison() {
     edited.pool.volumes.snapshot(&after, &edited.id).await.unwrap();
     let volumes = &edited.pool.volumes;
     let (compared, removed) = tokio::join!(
-        volumes.changes(Some(&edited.before), &after, &edited.image, 1),
+        volumes.changes(Some(&edited.before), &after, &edited.image, 1, Effort::Whole),
         volumes.remove_snapshot(&after)
     );
     removed.unwrap();
@@ -206,7 +217,7 @@ async fn paths_too_long_to_compare_cost_the_list_and_not_the_snapshot() {
     let after = SnapshotId::generate();
     let volumes = &edited.pool.volumes;
     volumes.snapshot(&after, &edited.id).await.unwrap();
-    match volumes.changes(Some(&edited.before), &after, &edited.image, 1).await {
+    match volumes.changes(Some(&edited.before), &after, &edited.image, 1, Effort::Whole).await {
         Ok(changes) => assert!(changes.total >= 15, "those short enough are there: {changes:?}"),
         Err(VolumeError::Step { .. }) => {}
         Err(other) => panic!("{other:?}"),
@@ -332,7 +343,11 @@ async fn after_random_edits_the_changes_are_those_a_walk_finds() {
                 Some(from) => pool.volumes.locate_snapshot(from).await.unwrap(),
                 None => image_root.clone(),
             };
-            let changes = pool.volumes.changes(from.as_ref(), &snapshot, &image, usize::MAX).await.unwrap();
+            let changes = pool
+                .volumes
+                .changes(from.as_ref(), &snapshot, &image, usize::MAX, Effort::Whole)
+                .await
+                .unwrap();
             let (found, wanted) = (show(&changes.paths), show(&expected(&before, &after)));
             assert_eq!(found, wanted, "with the seed {seed}, from {from:?}");
         }

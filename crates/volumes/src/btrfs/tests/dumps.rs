@@ -21,6 +21,8 @@ async fn an_evicted_dump_is_not_in_the_page_cache_and_opens_all_the_same() {
         fs::write(staged.join("core-1.img"), "core").unwrap();
         assert_eq!(pool.volumes.seal_dump(&id, "", evict).await.unwrap(), 9 * MIB + 4);
         let sealed = pool.volumes.root().join("dumps").join(id.as_str());
+        // Evicting is not waited for by whoever seals, and thus here.
+        pool.volumes.inner.dumping.finish();
         assert_eq!(cached_pages(&sealed.join("pages-1.img")) > 0, cached);
         assert_eq!(pool.volumes.open_dump(&id).await.unwrap().bytes, 9 * MIB + 4);
     }

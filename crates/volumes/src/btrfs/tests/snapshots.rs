@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burrow_model::{DumpId, SnapshotId};
+use burrow_model::{ChangeKind, DumpId, SnapshotId};
 
 use super::*;
 
@@ -257,10 +257,25 @@ async fn a_snapshot_of_a_hundred_thousand_files_takes_no_more_room_than_one_of_n
     let after = pool.volumes.space().await.unwrap().free_bytes;
     assert!(before.saturating_sub(after) < 4 * MIB, "{before} {after}");
     assert_eq!(fs::read_dir(other.join("folder-99")).unwrap().count(), 1000);
-    let changes = pool.volumes.changes(Some(&first), &second, &image, 10).await.unwrap();
+    let changes = pool.volumes.changes(Some(&first), &second, &image, 10, Effort::Whole).await.unwrap();
     assert_eq!((changes.total, changes.paths[0].path.as_str()), (1, "/folder-7/file-7"));
-    let all = pool.volumes.changes(None, &second, &image, 10).await.unwrap();
-    assert_eq!((all.total, all.paths.len()), (100_100, 10));
+    let all = pool.volumes.changes(None, &second, &image, 10, Effort::Whole).await.unwrap();
+    assert_eq!((all.total, all.paths.len(), all.more), (100_100, 10, false));
+    // At a glance a part of it, which says so; little is told in full all the same.
+    let glance = pool.volumes.changes(None, &second, &image, 1000, Effort::Glance).await.unwrap();
+    assert!(glance.more && glance.total > 50 && glance.total < 1000, "{} {}", glance.total, glance.more);
+    assert_eq!(glance.paths.len() as u64, glance.total);
+    assert!(glance.paths.iter().all(|change| change.kind == ChangeKind::Added), "{:?}", glance.paths[0]);
+    let little = pool.volumes.changes(Some(&first), &second, &image, 10, Effort::Glance).await.unwrap();
+    assert_eq!(little, changes);
+    // What was removed is not found by what is new, and bounded all the same.
+    (0..100).for_each(|folder| fs::remove_dir_all(rootfs.join(format!("folder-{folder}"))).unwrap());
+    let emptied = SnapshotId::generate();
+    pool.volumes.snapshot(&emptied, &id).await.unwrap();
+    let gone = pool.volumes.changes(Some(&second), &emptied, &image, 1000, Effort::Glance).await.unwrap();
+    assert!(gone.more && gone.total < 10_000, "{} {}", gone.total, gone.more);
+    let all = pool.volumes.changes(Some(&second), &emptied, &image, 0, Effort::Whole).await.unwrap();
+    assert_eq!((all.total, all.more), (100_100, false));
 }
 
 #[tokio::test]
