@@ -9,7 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use burrow_catalog::SandboxRow;
 use burrow_model::{RotatePolicy, SandboxId, SleepPolicy, SnapshotPolicy, State};
@@ -62,7 +62,8 @@ impl Plan {
 
 impl Activity {
     pub(crate) fn new(clock: Arc<dyn Clock>, row: &SandboxRow) -> Arc<Self> {
-        let last_ms = row.active_ms.unwrap_or(row.updated_ms);
+        // A stamp of a daemon whose clock was ahead would keep it awake until then.
+        let last_ms = row.active_ms.unwrap_or(row.updated_ms).min(clock.now_ms());
         Arc::new(Self {
             clock,
             leases: AtomicUsize::new(0),
@@ -134,6 +135,10 @@ impl Cut {
         self.token.cancel();
     }
 
+    fn is_gone(&self) -> bool {
+        self.reason.get().is_some()
+    }
+
     /// What to tell those whose stream it ended.
     pub(crate) fn error(&self, id: &SandboxId) -> Option<EngineError> {
         self.reason.get().map(|reason| match reason {
@@ -143,27 +148,73 @@ impl Cut {
     }
 }
 
+/// Wakes one side of a stream when its machine goes.
+///
+/// Asking a token takes its lock and changes its list of waiters: too much for every read and write. Here a side waits in
+/// that list once, for as long as the same task uses it, and otherwise only looks at a flag.
+#[derive(Debug, Default)]
+struct Watch {
+    waiting: Option<(Waker, Pin<Box<WaitForCancellationFutureOwned>>)>,
+}
+
+impl Watch {
+    /// Whether the machine is gone; if not, the task is woken when it goes.
+    fn is_gone(&mut self, cut: &Cut, ctx: &mut Context<'_>) -> bool {
+        // Set before the token is cancelled: who is not told by the one is woken by the other.
+        if cut.is_gone() {
+            return true;
+        }
+        match &mut self.waiting {
+            Some((waker, _)) if waker.will_wake(ctx.waker()) => false,
+            Some((waker, cancelled)) => {
+                waker.clone_from(ctx.waker());
+                cancelled.as_mut().poll(ctx).is_ready()
+            }
+            None => {
+                let mut cancelled = Box::pin(cut.token.clone().cancelled_owned());
+                let gone = cancelled.as_mut().poll(ctx).is_ready();
+                self.waiting = Some((ctx.waker().clone(), cancelled));
+                gone
+            }
+        }
+    }
+}
+
 /// A connection into a sandbox. Its sandbox is in use while it is open.
 #[derive(Debug)]
 pub struct GuestStream {
     stream: TcpStream,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    cut: Cut,
+    // Two, since the sides may be two tasks'.
+    reading: Watch,
+    writing: Watch,
     _lease: Arc<Lease>,
 }
 
 impl GuestStream {
     pub(crate) fn new(stream: TcpStream, cut: &Cut, lease: Arc<Lease>) -> Self {
-        Self { stream, cut: Box::pin(cut.token.clone().cancelled_owned()), _lease: lease }
+        let (reading, writing) = (Watch::default(), Watch::default());
+        Self { stream, cut: cut.clone(), reading, writing, _lease: lease }
     }
 
-    fn check(&mut self, ctx: &mut Context<'_>) -> io::Result<()> {
-        match self.cut.as_mut().poll(ctx) {
-            Poll::Ready(()) => {
-                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the sandbox's machine is gone"))
-            }
-            Poll::Pending => Ok(()),
+    /// Writes, unless the machine is gone or goes before there is room.
+    fn write(
+        &mut self,
+        ctx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if self.cut.is_gone() {
+            return Poll::Ready(Err(gone()));
+        }
+        match write(Pin::new(&mut self.stream), ctx) {
+            Poll::Pending if self.writing.is_gone(&self.cut, ctx) => Poll::Ready(Err(gone())),
+            written @ (Poll::Ready(_) | Poll::Pending) => written,
         }
     }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the sandbox's machine is gone")
 }
 
 impl AsyncRead for GuestStream {
@@ -172,23 +223,18 @@ impl AsyncRead for GuestStream {
         ctx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
         // What the machine said before it went is read to its end.
-        match Pin::new(&mut self.stream).poll_read(ctx, buffer) {
-            Poll::Pending => match self.check(ctx) {
-                Ok(()) => Poll::Pending,
-                Err(error) => Poll::Ready(Err(error)),
-            },
-            ready => ready,
+        match Pin::new(&mut this.stream).poll_read(ctx, buffer) {
+            Poll::Pending if this.reading.is_gone(&this.cut, ctx) => Poll::Ready(Err(gone())),
+            read @ (Poll::Ready(_) | Poll::Pending) => read,
         }
     }
 }
 
 impl AsyncWrite for GuestStream {
     fn poll_write(mut self: Pin<&mut Self>, ctx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.check(ctx) {
-            Ok(()) => Pin::new(&mut self.stream).poll_write(ctx, bytes),
-            Err(error) => Poll::Ready(Err(error)),
-        }
+        self.write(ctx, |stream, ctx| stream.poll_write(ctx, bytes))
     }
 
     fn poll_write_vectored(
@@ -196,10 +242,7 @@ impl AsyncWrite for GuestStream {
         ctx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.check(ctx) {
-            Ok(()) => Pin::new(&mut self.stream).poll_write_vectored(ctx, slices),
-            Err(error) => Poll::Ready(Err(error)),
-        }
+        self.write(ctx, |stream, ctx| stream.poll_write_vectored(ctx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -212,5 +255,97 @@ impl AsyncWrite for GuestStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(ctx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Wake;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    async fn pair(cut: &Cut) -> (GuestStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (ours, theirs) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let activity = Arc::new(Activity {
+            clock: Arc::new(ManualClock::at(1)),
+            leases: AtomicUsize::new(0),
+            last_ms: AtomicU64::new(0),
+            plan: Mutex::new(Plan {
+                state: State::Running,
+                driver: String::new(),
+                sleep: SleepPolicy::never(),
+                snapshots: None,
+                rotate: None,
+                snapshotted_ms: 0,
+                rotated_ms: 0,
+            }),
+        });
+        (GuestStream::new(ours.unwrap(), cut, activity.lease()), theirs.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_cut_ends_who_reads_and_who_writes_also_in_two_tasks() {
+        let cut = Cut::default();
+        let (stream, _peer) = pair(&cut).await;
+        let (mut reading, mut writing) = tokio::io::split(stream);
+        let reader = tokio::spawn(async move { reading.read_u8().await.unwrap_err().kind() });
+        // Nobody reads at the other end: soon there is no room.
+        let writer = tokio::spawn(async move {
+            loop {
+                if let Err(error) = writing.write_all(&[0; 1 << 16]).await {
+                    return error.kind();
+                }
+            }
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        cut.now(CutReason::Hibernated);
+        assert_eq!(reader.await.unwrap(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(writer.await.unwrap(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[tokio::test]
+    async fn what_came_before_the_cut_is_read_to_its_end() {
+        let cut = Cut::default();
+        let (mut stream, mut peer) = pair(&cut).await;
+        peer.write_all(b"last words").await.unwrap();
+        stream.stream.readable().await.unwrap();
+        cut.now(CutReason::Restored);
+        let mut said = [0; 10];
+        stream.read_exact(&mut said).await.unwrap();
+        assert_eq!(&said, b"last words");
+        assert_eq!(stream.read_u8().await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(stream.write_u8(1).await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    /// Counts how often it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_task_that_used_a_stream_last_is_the_one_woken() {
+        let cut = Cut::default();
+        let mut watch = Watch::default();
+        let woken: [Arc<Woken>; 2] = Default::default();
+        for task in [0, 0, 1, 1] {
+            let waker = Waker::from(woken[task].clone());
+            assert!(!watch.is_gone(&cut, &mut Context::from_waker(&waker)));
+        }
+        cut.now(CutReason::Hibernated);
+        assert_eq!(woken.map(|task| task.0.load(Ordering::Acquire)), [0, 1]);
+        assert!(watch.is_gone(&cut, &mut Context::from_waker(Waker::noop())));
     }
 }

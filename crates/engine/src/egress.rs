@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::shared::Shared;
-use crate::{Clock, Engine, EngineError};
+use crate::{Clock, Engine, EngineError, own};
 
 /// Denials remembered per sandbox for the execs that run now; older ones are asked of the catalog.
 const RECENT_MAX: usize = 256;
@@ -125,6 +125,7 @@ impl EgressSettings {
 pub(crate) async fn attach(shared: &Shared, row: &SandboxRow) -> Result<(), EngineError> {
     let policy = policy_of(shared, row);
     shared.egress.watch(row, shared.now_ms());
+    own::open(shared, row).await?;
     match shared.seams.egress.attach(&row.id, &policy).await {
         Ok(()) => Ok(()),
         // It is being started again. Until then the sandbox reaches nothing, which is no reason not to have it.
@@ -172,6 +173,7 @@ pub(crate) async fn follow(shared: &Shared, row: &SandboxRow) -> Result<(), Engi
 /// Closes a sandbox's doors, before its network goes.
 pub(crate) async fn detach(shared: &Shared, id: &SandboxId) -> Result<(), EngineError> {
     shared.egress.settle(id);
+    own::close(shared, id);
     match shared.seams.egress.detach(id).await {
         // A process that is not there holds no doors.
         Ok(()) | Err(EgressError::Down) => Ok(()),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use burrow_catalog::{Catalog, Page, PageRequest, SandboxFilter, SandboxRow};
 use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
 use burrow_model::{
-    Image, ImageId, Limits, RotatePolicy, SandboxId, SandboxSpec, SleepPolicy, SnapshotPolicy, State,
-    TenantId,
+    Image, ImageId, Limits, MemorySpec, RotatePolicy, SandboxId, SandboxSpec, SleepPolicy, SnapshotPolicy,
+    State, TenantId,
 };
 use burrow_runtime::{Capabilities, Incidents};
 use burrow_volumes::Space;
@@ -95,6 +95,7 @@ impl Engine {
     /// Creates a sandbox and answers when it runs and its guest listens.
     pub async fn create(&self, tenant: &TenantId, options: CreateOptions) -> Result<Created, EngineError> {
         self.admit_create(&options).await?;
+        self.check_memory(tenant, &options.memory).await?;
         let image = self.find_image(tenant, &options.image).await?;
         self.create_from(tenant, &options, &image).await
     }
@@ -244,6 +245,10 @@ impl Engine {
         id: &SandboxId,
         update: UpdateOptions,
     ) -> Result<SandboxRow, EngineError> {
+        if let Some(change) = &update.memory {
+            let nothing = MemorySpec::quiet();
+            self.check_memory(tenant, &change.apply(&nothing)).await?;
+        }
         self.ask(tenant, id, |reply| Command::Update { update: Box::new(update), reply }).await
     }
 
@@ -257,12 +262,46 @@ impl Engine {
         tenant: &TenantId,
         id: &SandboxId,
     ) -> Result<(SandboxRow, MachineStats, Incidents, u64), EngineError> {
+        let row = self.get(tenant, id).await?;
+        if matches!(row.state, State::Paused | State::Hibernated) {
+            return self.stats_asleep(row).await;
+        }
         let guest = self.guest(tenant, id).await?;
         let stats = guest.call(&GuestRequest::Stats).await?;
         let runtime = self.shared.runtime(&guest.sandbox().spec.driver)?;
         let incidents = runtime.incidents(id).await?;
         let disk = self.shared.seams.volumes.used(id).await?;
         Ok((guest.sandbox().clone(), stats, incidents, disk))
+    }
+
+    /// What is known of a sandbox that sleeps, without its agent.
+    async fn stats_asleep(
+        &self,
+        row: SandboxRow,
+    ) -> Result<(SandboxRow, MachineStats, Incidents, u64), EngineError> {
+        let mut stats = MachineStats {
+            cpu_us: 0,
+            ram_bytes: 0,
+            ram_limit_bytes: 0,
+            processes: 0,
+            threads: 0,
+            disk_used_bytes: 0,
+            disk_total_bytes: 0,
+            network_received_bytes: 0,
+            network_sent_bytes: 0,
+            execs_running: 0,
+            agent_ram_bytes: 0,
+            uptime_ms: 0,
+        };
+        let mut incidents = Incidents::default();
+        if row.state == State::Paused {
+            let runtime = self.shared.runtime(&row.spec.driver)?;
+            stats.cpu_us = runtime.cpu_us(&row.id).await?;
+            stats.ram_bytes = runtime.dump_bytes(&row.id).await?;
+            incidents = runtime.incidents(&row.id).await?;
+        }
+        let disk = self.shared.seams.volumes.used(&row.id).await?;
+        Ok((row, stats, incidents, disk))
     }
 
     // === Parts ===
@@ -331,6 +370,7 @@ impl Engine {
                 sleep: options.sleep,
                 snapshots: options.snapshots,
                 rotate: options.rotate.clone(),
+                memory: options.memory.clone(),
             },
             state: State::Creating,
             stop_reason: None,
@@ -349,6 +389,7 @@ impl Engine {
             slept_ms: None,
             rotated_ms: None,
             snapshotted_ms: None,
+            branch: None,
         }
     }
 }

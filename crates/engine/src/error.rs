@@ -4,6 +4,7 @@ use burrow_catalog::CatalogError;
 use burrow_egress::{EgressError, PolicyError};
 use burrow_guest::client::GuestError;
 use burrow_images::ImageError;
+use burrow_memory::MemoryError;
 use burrow_model::{
     DumpId, LimitsError, Name, PolicyError as OwnPolicyError, Refusal, SandboxId, SnapshotId,
 };
@@ -121,6 +122,16 @@ pub enum EngineError {
     DumpUnknown { dump: DumpId },
     #[error("a fork has from 1 to {max} children, not {given}")]
     ForkCount { given: usize, max: usize },
+    #[error("no sandbox or space `{what}`")]
+    MemoryNotFound { what: String },
+    #[error("no space `{what}`")]
+    SpaceNotFound { what: String },
+    #[error("space `{name}` is what sandbox `{by}` remembers with")]
+    SpaceInUse { name: String, by: SandboxId },
+    #[error("a sandbox is given at most {max} spaces beside its own")]
+    AttachedMax { max: usize },
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     #[error("the daemon is shutting down")]
     ShuttingDown,
     #[error("the engine was told to fail at `{point}`")]
@@ -146,7 +157,7 @@ impl EngineError {
                 Some("`burrow doctor` lists the drivers of this host")
             }
             Self::NameTaken { .. } => {
-                Some("choose another name, or pass `--if-not-exists` to use that sandbox")
+                Some("choose another name, or use that sandbox (`create` does with `--if-not-exists`)")
             }
             Self::Refused { refusal: Refusal::Stopped | Refusal::Failed, .. } => {
                 Some("`burrow start` brings it up")
@@ -192,6 +203,14 @@ impl EngineError {
             Self::DumpMissing { .. } | Self::DumpUnknown { .. } => {
                 Some("`burrow start --files-only` starts it without them")
             }
+            Self::MemoryNotFound { .. } => {
+                Some("`burrow ls` lists the sandboxes there are, `burrow space ls` the spaces")
+            }
+            Self::SpaceNotFound { .. } => Some("`burrow space ls` lists the spaces there are"),
+            Self::SpaceInUse { .. } => {
+                Some("`burrow update SANDBOX --memory own` takes it away; or remove it with `--force`")
+            }
+            Self::Memory(error) => error.hint(),
             Self::Volume(error) => error.hint(),
             Self::NetworkPolicy { source } => source.hint(),
             Self::Egress(source) => source.hint(),
@@ -204,6 +223,7 @@ impl EngineError {
             | Self::Catalog(_)
             | Self::Policy(_)
             | Self::ForkCount { .. }
+            | Self::AttachedMax { .. }
             | Self::Network(_)
             | Self::BuildInProgress { .. }
             | Self::ShuttingDown

@@ -12,6 +12,7 @@ use burrow_guest::client::Connection;
 use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, ReadMode, Request, StdinMode, TerminalSize};
 use burrow_model::{ExecId, SandboxId, TenantId};
 
+use crate::promises::{self, Promise};
 use crate::{Engine, EngineError, Guest, GuestStream};
 
 /// Longest single wait for an exec's end; callers ask again.
@@ -58,6 +59,27 @@ impl Engine {
         sandbox: &SandboxId,
         options: ExecOptions,
     ) -> Result<StartedExec, EngineError> {
+        self.start_exec(tenant, sandbox, options, None).await
+    }
+
+    /// An exec of which something is promised, durably before it runs.
+    pub async fn exec_promising(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        options: ExecOptions,
+        promise: &Promise,
+    ) -> Result<StartedExec, EngineError> {
+        self.start_exec(tenant, sandbox, options, Some(promise)).await
+    }
+
+    async fn start_exec(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        options: ExecOptions,
+        promise: Option<&Promise>,
+    ) -> Result<StartedExec, EngineError> {
         let guest = self.guest(tenant, sandbox).await?;
         let id = ExecId::generate();
         let config = self.shared.image_config(&guest.row.tenant, &guest.row.image).await?;
@@ -79,31 +101,31 @@ impl Engine {
             hold: options.hold,
             then_stop: options.then_stop,
         };
-        let mut connection = guest.open(&Request::ExecStart(start)).await?;
-        let info: ExecInfo = guest.reply(&mut connection).await?;
-        self.remember(&guest, &id, &options, &info);
-        Ok(StartedExec { id, info, guest, connection })
-    }
-
-    /// Written behind the caller's back: an exec's row is for lists, and nothing is lost with it that the guest does
-    /// not know.
-    fn remember(&self, guest: &Guest, id: &ExecId, options: &ExecOptions, info: &ExecInfo) {
-        let row = ExecRow {
-            id: id.clone(),
-            tenant: guest.row.tenant.clone(),
-            sandbox: guest.row.id.clone(),
-            argv: options.argv.clone(),
-            command: serde_json::json!({
-                "workdir": options.workdir, "user": options.user, "terminal": options.terminal.is_some(),
-                "timeout_ms": options.timeout_ms,
-            }),
-            started_ms: info.started_ms,
-            ended_ms: None,
-            outcome: None,
-            state: StoredState::Running,
-            generation: guest.row.generation,
+        if let Some(promise) = promise {
+            let mut row = new_row(&guest, &id, &options, self.shared.now_ms());
+            row.command[burrow_catalog::PROMISE] = promises::to_value(promise);
+            self.shared.seams.catalog.insert_promised_exec(row).await?;
+        }
+        let started = async {
+            let mut connection = guest.open(&Request::ExecStart(start)).await?;
+            let info: ExecInfo = guest.reply(&mut connection).await?;
+            Ok::<_, EngineError>((connection, info))
         };
-        self.shared.record_exec(row);
+        let (connection, info) = match started.await {
+            Err(error) if promise.is_some() => {
+                self.shared.seams.catalog.forget_exec(&id).await?;
+                return Err(error);
+            }
+            started => started?,
+        };
+        // An exec's row is for lists, and nothing is lost with it that the guest does not know: it is written behind the
+        // caller's back, unless it had to be there before.
+        let row = new_row(&guest, &id, &options, info.started_ms);
+        match promise {
+            None => self.shared.record_exec(row),
+            Some(_) => self.shared.record_start(&row),
+        }
+        Ok(StartedExec { id, info, guest, connection })
     }
 
     pub async fn exec_info(
@@ -208,6 +230,24 @@ pub(crate) async fn settle(shared: &crate::shared::Shared, guest: &Guest) {
                 tracing::warn!(sandbox = %row.id, %exec, %error, "could not record the end of an exec");
             }
         }
+    }
+}
+
+fn new_row(guest: &Guest, id: &ExecId, options: &ExecOptions, started_ms: u64) -> ExecRow {
+    ExecRow {
+        id: id.clone(),
+        tenant: guest.row.tenant.clone(),
+        sandbox: guest.row.id.clone(),
+        argv: options.argv.clone(),
+        command: serde_json::json!({
+            "workdir": options.workdir, "user": options.user, "terminal": options.terminal.is_some(),
+            "timeout_ms": options.timeout_ms,
+        }),
+        started_ms,
+        ended_ms: None,
+        outcome: None,
+        state: StoredState::Running,
+        generation: guest.row.generation,
     }
 }
 

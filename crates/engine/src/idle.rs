@@ -173,7 +173,13 @@ fn tend(shared: &Arc<Shared>, actor: &ActorHandle, plan: &Plan, busy: &Busy) {
         .rotate
         .clone()
         .filter(|policy| now.saturating_sub(plan.rotated_ms) >= policy.every_ms && !activity.in_use() && up);
-    if snapshot.is_none() && rotate.is_none() {
+    // Stamps of a daemon whose clock was ahead: nothing would be due until then.
+    let ahead = [plan.snapshotted_ms, plan.rotated_ms].map(|stamp_ms| (stamp_ms > now).then_some(now));
+    if ahead != [None, None] {
+        let [snapshotted_ms, rotated_ms] = ahead;
+        return actor.tell(Command::Stamp { snapshotted_ms, rotated_ms });
+    }
+    if (snapshot.is_none() && rotate.is_none()) || shared.seams.clock.in_doubt() {
         return;
     }
     let taken = busy.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(actor.id().clone());

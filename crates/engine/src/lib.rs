@@ -29,10 +29,13 @@ mod guest;
 mod idle;
 mod images;
 pub mod journal;
+mod memory;
 mod operations;
 mod options;
+mod own;
 mod pins;
 mod ports;
+mod promises;
 mod recovery;
 mod registry;
 mod services;
@@ -42,7 +45,7 @@ mod stock;
 mod upkeep;
 
 pub use activity::GuestStream;
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Times};
 pub use egress::{DENIED_MAX, Denied, EgressInForce, EgressSettings, EgressTotals};
 pub use engine::{Created, Engine};
 pub use error::EngineError;
@@ -53,11 +56,14 @@ pub use images::{
     BuildContext, BuildOptions, BuildStage, CommitOptions, ConfigChange, ImageBuilder, ImageDetail,
     ImageItem, ImageProgress, ItemState, OpenedArchive, Pruned, PullOptions, Removed, Tell, packages_recipe,
 };
+pub use memory::{MemoryScope, ScopedView};
 pub use options::{
-    CreateOptions, IdlePolicy, ImagePolicy, LimitsChange, NetworkChange, Policy, Seams, StockPolicy,
-    UpdateOptions,
+    CreateOptions, IdlePolicy, ImagePolicy, LimitsChange, MemoryChange, NetworkChange, Policy, Seams,
+    StockPolicy, UpdateOptions,
 };
+pub use own::{NoOwnApi, OwnApi};
 pub use ports::{PortList, PortStream};
+pub use promises::{OpenPromise, Promise};
 pub use services::ServiceStatus;
 pub use snapshots::{
     FORK_MAX, ForkOptions, Forked, FromSnapshot, Restored, SnapshotOptions, TreeItem, TreeNode,

@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use burrow_catalog::{Catalog, Idempotency};
 use burrow_egress::Egress;
+use burrow_memory::Memory;
 use burrow_model::network::{RULES_MAX, SETS_MAX};
 use burrow_model::{
-    EgressRule, Lifetime, Limits, Name, NetworkMode, NetworkPolicy, RotatePolicy, ServiceSpec, SleepPolicy,
-    SnapshotPolicy,
+    AttachedSpace, EgressRule, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy, Remember,
+    RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
 };
 use burrow_network::Network;
 use burrow_runtime::Runtime;
 use burrow_volumes::Volumes;
 
-use crate::{Clock, EgressSettings, EngineError, ImageBuilder};
+use crate::{Clock, EgressSettings, EngineError, ImageBuilder, OwnApi};
 
 /// The drivers of this host.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Seams {
     pub runtimes: Vec<Arc<dyn Runtime>>,
     pub images: Arc<dyn ImageBuilder>,
     pub clock: Arc<dyn Clock>,
+    pub memory: Memory,
+    pub own: Arc<dyn OwnApi>,
 }
 
 /// The operator's bounds.
@@ -94,6 +97,8 @@ pub struct CreateOptions {
     pub sleep: SleepPolicy,
     pub snapshots: Option<SnapshotPolicy>,
     pub rotate: Option<RotatePolicy>,
+    /// What it remembers, and where.
+    pub memory: MemorySpec,
     pub idempotency: Option<Idempotency>,
 }
 
@@ -109,6 +114,26 @@ pub struct UpdateOptions {
     pub sleep: Option<SleepPolicy>,
     pub snapshots: Option<Option<SnapshotPolicy>>,
     pub rotate: Option<Option<RotatePolicy>>,
+    pub memory: Option<MemoryChange>,
+}
+
+/// A change of what a sandbox remembers with. What is `None` stays.
+#[derive(Clone, Debug)]
+pub struct MemoryChange {
+    /// `Some(None)`: its own again.
+    pub space: Option<Option<SpaceId>>,
+    pub attached: Option<Vec<AttachedSpace>>,
+    pub remember: Option<Remember>,
+}
+
+impl MemoryChange {
+    pub fn apply(&self, memory: &MemorySpec) -> MemorySpec {
+        MemorySpec {
+            space: self.space.clone().unwrap_or_else(|| memory.space.clone()),
+            attached: self.attached.clone().unwrap_or_else(|| memory.attached.clone()),
+            remember: self.remember.unwrap_or(memory.remember),
+        }
+    }
 }
 
 /// A change of what a sandbox may reach. What is `None` stays; what is added or removed comes after that.

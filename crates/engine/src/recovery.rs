@@ -26,7 +26,7 @@ use crate::actor::{self, Live};
 use crate::journal::{Detail, Operation, Settlement};
 use crate::operations::unwind;
 use crate::shared::Shared;
-use crate::{EngineError, Guest, egress, images, snapshots, stock};
+use crate::{EngineError, Guest, egress, images, memory, own, snapshots, stock};
 
 /// Sandboxes looked at side by side.
 const PARALLEL: usize = 16;
@@ -230,6 +230,7 @@ async fn adopt(shared: &Shared, row: &SandboxRow) -> Result<Option<Live>, Engine
         }
     }
     egress::adopt(shared, row).await;
+    own::adopt(shared, row).await;
     Ok(Some(Live::new(dial, machine, runtime)))
 }
 
@@ -284,6 +285,7 @@ async fn sweep(shared: &Shared) -> Result<(), EngineError> {
         seams.volumes.destroy(id).await?;
     }
     sweep_snapshots(shared, &rows, &volumes).await?;
+    memory::sweep(shared).await?;
     let images = images::known_volumes(shared, &volumes.images).await?;
     for id in volumes.staged.iter().chain(volumes.images.iter().filter(|id| !images.contains(id))) {
         tracing::warn!(image = %id, "removing an image that was never finished");

@@ -88,6 +88,7 @@ fn service_update(name: Name, spec: Option<ServiceSpec>) -> UpdateOptions {
         sleep: None,
         snapshots: None,
         rotate: None,
+        memory: None,
     }
 }
 

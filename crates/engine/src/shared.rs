@@ -96,16 +96,25 @@ impl Shared {
     }
 
     pub(crate) fn record_exec(&self, row: ExecRow) {
-        let event = NewEvent {
+        let event = self.started(&row);
+        self.recorder.exec(row);
+        self.recorder.event(event);
+    }
+
+    /// Of an exec whose row is there already.
+    pub(crate) fn record_start(&self, row: &ExecRow) {
+        self.recorder.event(self.started(row));
+    }
+
+    fn started(&self, row: &ExecRow) -> NewEvent {
+        NewEvent {
             tenant: row.tenant.clone(),
             at_ms: self.now_ms(),
             kind: "exec.started".to_owned(),
             sandbox: Some(row.sandbox.clone()),
             exec: Some(row.id.clone()),
             detail: serde_json::json!({ "argv": row.argv }),
-        };
-        self.recorder.exec(row);
-        self.recorder.event(event);
+        }
     }
 
     /// Returns when the rows of execs started so far can be read.
@@ -127,6 +136,7 @@ impl Shared {
         self.stock.shutdown().await;
         self.egress.shutdown().await;
         self.recorder.drain().await;
+        self.seams.memory.close().await;
         self.seams.egress.shutdown().await;
         self.seams.network.shutdown().await;
     }

@@ -12,7 +12,7 @@ use futures_util::{StreamExt as _, stream};
 use crate::actor::{Command, Creation, ForkBase, FromBase, Reply, Source, StateCommand};
 use crate::engine::{check_limits, new_token, shown};
 use crate::pins::{Pin, Pins};
-use crate::{Created, Engine, EngineError, dump};
+use crate::{Created, Engine, EngineError, dump, memory};
 
 /// Children of one fork.
 pub const FORK_MAX: usize = 64;
@@ -98,6 +98,11 @@ pub enum TreeItem {
     Sandbox(Box<SandboxRow>),
     Snapshot(Box<Snapshot>),
 }
+
+/// How long whoever deletes a sandbox waits for a snapshot that somebody else is removing: two seconds. Its row goes first,
+/// within milliseconds.
+const GOING_LOOKS_MAX: u32 = 200;
+const GOING_PACE: std::time::Duration = std::time::Duration::from_millis(10);
 
 impl Engine {
     /// Processes to disk, RAM given back. Of a sandbox that sleeps so already: nothing to do.
@@ -358,6 +363,7 @@ impl Engine {
             slept_ms: None,
             rotated_ms: None,
             snapshotted_ms: None,
+            branch: Some(memory::branch_from(snapshot)),
         }
     }
 
@@ -368,6 +374,8 @@ impl Engine {
         for snapshot in self.shared.seams.catalog.snapshots_of(id).await? {
             match remove_snapshot(&self.shared, &snapshot).await {
                 Ok(()) | Err(EngineError::SnapshotInUse { .. }) => {}
+                // The last child of a fork takes along what it was made from, perhaps at this very moment.
+                Err(EngineError::SnapshotBusy { .. }) if self.goes(tenant, &snapshot.id).await? => {}
                 Err(error) => {
                     tracing::warn!(
                         snapshot = %snapshot.id, error = &error as &dyn std::error::Error,
@@ -378,6 +386,17 @@ impl Engine {
             }
         }
         left.map_or(Ok(()), |snapshot| Err(EngineError::SnapshotsLeft { id: id.clone(), snapshot }))
+    }
+
+    /// Whether a snapshot that is being used or removed turns out to be removed.
+    async fn goes(&self, tenant: &TenantId, id: &SnapshotId) -> Result<bool, EngineError> {
+        for _ in 0..GOING_LOOKS_MAX {
+            if self.shared.seams.catalog.snapshot(tenant, id).await?.is_none() {
+                return Ok(true);
+            }
+            tokio::time::sleep(GOING_PACE).await;
+        }
+        Ok(false)
     }
 
     /// Sandboxes and snapshots with what they came from, parents first, oldest first.
@@ -411,6 +430,9 @@ pub(crate) async fn remove_snapshot(
     shared.seams.volumes.remove_snapshot(&snapshot.id).await?;
     if let Some(dump) = &snapshot.dump {
         dump::let_go(shared, dump).await;
+    }
+    if let Some(memory) = &snapshot.memory {
+        memory::let_go(shared, &memory.space).await;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use burrow_catalog::CatalogError;
 
 use crate::actor::Command;
 use crate::shared::Shared;
-use crate::snapshots;
+use crate::{memory, snapshots};
 
 /// How late a sandbox may be deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,12 +26,22 @@ pub(crate) fn spawn(shared: &Arc<Shared>) {
             ticks.tick().await;
             let Some(shared) = Weak::upgrade(&shared) else { return };
             put_in_force(&shared);
-            let mut done = delete_expired(&shared).await;
-            if done.is_ok() {
-                done = delete_expired_snapshots(&shared).await;
+            let mut done = Ok(());
+            // What is deleted does not come back when the date does.
+            if !shared.seams.clock.in_doubt() {
+                done = delete_expired(&shared).await;
+                if done.is_ok() {
+                    done = delete_expired_snapshots(&shared).await;
+                }
             }
             if sweep % SWEEPS_PER_PRUNING == 0 && done.is_ok() {
                 done = prune(&shared).await;
+                if let Err(error) = memory::sweep(&shared).await {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "could not remove memory that nobody sees"
+                    );
+                }
             }
             match done {
                 Ok(()) => {}

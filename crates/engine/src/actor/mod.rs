@@ -519,6 +519,7 @@ fn follow(row: &mut SandboxRow, change: SandboxChange) {
         slept_ms,
         rotated_ms,
         snapshotted_ms,
+        branch,
     } = change;
     row.updated_ms = updated_ms;
     set(&mut row.state, state);
@@ -538,4 +539,5 @@ fn follow(row: &mut SandboxRow, change: SandboxChange) {
     set(&mut row.slept_ms, slept_ms);
     set(&mut row.rotated_ms, rotated_ms);
     set(&mut row.snapshotted_ms, snapshotted_ms);
+    set(&mut row.branch, branch);
 }

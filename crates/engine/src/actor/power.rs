@@ -9,7 +9,7 @@ use burrow_model::{Admission, OperationId, Refusal, Request, State, StopReason};
 use super::{Actor, Fate, Live, Reply};
 use crate::journal::{Operation, Resource};
 use crate::operations::{bring_up, unwind};
-use crate::{EngineError, Guest, dump, execs, faults, snapshots};
+use crate::{EngineError, Guest, dump, execs, faults, memory, snapshots};
 
 impl Actor {
     pub(super) async fn start(&mut self) -> Result<(), EngineError> {
@@ -194,6 +194,7 @@ impl Actor {
         if let Some(origin) = &self.row.origin {
             snapshots::release_base(&self.shared, &self.row.tenant, origin).await;
         }
+        memory::let_go(&self.shared, &self.row.memory().space).await;
         faults::hit("delete.settled")
     }
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariant 3: id, name, network policy, limits, keys and public ports stay as they are now; files, processes and what
-//! they were started with come back. Streams end, and execs are the snapshot's.
+//! they were started with come back, and so does what was remembered, on a branch of its own. Streams end, and execs are the snapshot's.
 
 use burrow_catalog::{SandboxChange, SandboxRow};
 use burrow_model::{OperationId, Request, SandboxSpec, Snapshot, State, StopReason};
@@ -15,7 +15,7 @@ use super::Actor;
 use crate::activity::CutReason;
 use crate::journal::{Detail, Operation, Resource};
 use crate::operations::unwind;
-use crate::{EngineError, Restored, SnapshotOptions, dump, faults};
+use crate::{EngineError, Restored, SnapshotOptions, dump, faults, memory};
 
 impl Actor {
     pub(super) async fn restore(
@@ -148,6 +148,7 @@ pub(crate) fn settled(row: &SandboxRow, snapshot: &Snapshot, detail: &Detail, no
         stopped_ms: Some(Some(now_ms)),
         slept_ms: Some(detail.dump.is_some().then_some(now_ms)),
         generation: Some(row.generation + 1),
+        branch: Some(Some(memory::branch_from(snapshot))),
         ..SandboxChange::at(now_ms)
     }
 }

@@ -11,15 +11,18 @@
 use std::path::PathBuf;
 
 use burrow_catalog::{CatalogError, SnapshotRow};
-use burrow_model::{Changes, DumpId, OperationId, Request, Snapshot, SnapshotId, SnapshotKind, State};
+use burrow_model::{
+    Changes, DumpId, OperationId, Request, Snapshot, SnapshotId, SnapshotKind, SnapshotMemory, State,
+};
 use burrow_runtime::DumpOptions;
+use burrow_volumes::Effort;
 use tokio::time::Instant;
 
 use super::{Actor, ForkBase, Reply};
 use crate::dump::{self, About, Kept};
 use crate::journal::{Detail, Operation};
 use crate::shared::Shared;
-use crate::{EngineError, SnapshotOptions, faults};
+use crate::{EngineError, SnapshotOptions, faults, memory};
 
 /// A snapshot whose moment has passed: disk and processes are there, but not yet for good.
 #[derive(Debug)]
@@ -54,8 +57,12 @@ impl Actor {
                 // What is left concerns the sandbox no more, so whoever waits for it need not wait for this.
                 tokio::spawn(async move {
                     let finished = taken.finish(&shared).await;
+                    let unmeasured = finished.as_ref().ok().filter(|snapshot| snapshot.changes.more).cloned();
                     if let Err(Err(snapshot)) = reply.send(finished) {
                         tracing::debug!(%snapshot, "nobody waits for a snapshot that failed");
+                    }
+                    if let Some(snapshot) = unmeasured {
+                        measure(&shared, snapshot).await;
                     }
                     drop(alive);
                 });
@@ -106,8 +113,10 @@ impl Actor {
     ) -> Result<Snapshot, EngineError> {
         let taken = self.take(options, false).await?;
         let finished = taken.finish(&self.shared).await;
-        if finished.is_err() {
-            self.go_on_after_dump().await?;
+        match &finished {
+            Ok(snapshot) if snapshot.changes.more => measure(&self.shared, snapshot.clone()).await,
+            Ok(_) => {}
+            Err(_) => self.go_on_after_dump().await?,
         }
         finished
     }
@@ -177,6 +186,7 @@ impl Actor {
             live.runtime.pause(&self.row.id).await?;
             stood_still = Some((Instant::now(), 0));
         }
+        snapshot.memory = Some(memory::point_of(&self.shared, &self.row).await?);
         volumes.snapshot(&snapshot.id, &self.row.id).await?;
         faults::hit("snapshot.disk")?;
         if let Some((since, before_us)) = stood_still {
@@ -239,7 +249,8 @@ impl Actor {
             pause_us: 0,
             created_ms: self.shared.now_ms(),
             expires_ms: options.expires_ms,
-            memory: None,
+            // Which space it is of is known, and keeps that space; how far it has come, the moment itself says.
+            memory: Some(SnapshotMemory { space: self.row.memory().space, point: None, named: None }),
         })
     }
 }
@@ -258,7 +269,10 @@ impl Taken {
                 snapshot.ram_bytes = volumes.open_dump(dump).await?.bytes;
             }
             snapshot.changes = changes(shared, &snapshot).await;
-            snapshot.disk_bytes = volumes.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
+            // What is too much to be listed at a glance is too much to be measured at one; see `measure`.
+            if !snapshot.changes.more {
+                snapshot.disk_bytes = volumes.snapshot_bytes(&snapshot.id).await.unwrap_or(0);
+            }
             shared.seams.catalog.finish_snapshot(snapshot.clone(), Some(operation.clone())).await?;
             Ok::<_, EngineError>(())
         };
@@ -271,15 +285,28 @@ impl Taken {
     }
 }
 
-/// What changed since the snapshot before. A list that cannot be made is no reason to lose the snapshot.
+/// Notes in its row what a snapshot holds that is ready and was too large to be measured before. What fails leaves a row
+/// that says nothing of it.
+async fn measure(shared: &Shared, mut snapshot: Snapshot) {
+    let measured = async {
+        snapshot.disk_bytes = shared.seams.volumes.snapshot_bytes(&snapshot.id).await?;
+        Ok::<_, EngineError>(shared.seams.catalog.finish_snapshot(snapshot.clone(), None).await?)
+    };
+    if let Err(error) = measured.await {
+        // It may be gone by now.
+        tracing::debug!(snapshot = %snapshot.id, error = &error as &dyn std::error::Error, "a snapshot is not measured");
+    }
+}
+
+/// What changed since the snapshot before, as far as a glance tells. A list that cannot be made is no reason to lose the snapshot.
 async fn changes(shared: &Shared, snapshot: &Snapshot) -> Changes {
     let volumes = &shared.seams.volumes;
     let max = burrow_model::CHANGES_MAX;
     let parent = snapshot.parent.as_ref();
-    let mut found = volumes.changes(parent, &snapshot.id, &snapshot.image, max).await;
+    let mut found = volumes.changes(parent, &snapshot.id, &snapshot.image, max, Effort::Glance).await;
     if let (Err(burrow_volumes::VolumeError::SnapshotNotFound { .. }), Some(_)) = (&found, parent) {
         // The one before was removed meanwhile.
-        found = volumes.changes(None, &snapshot.id, &snapshot.image, max).await;
+        found = volumes.changes(None, &snapshot.id, &snapshot.image, max, Effort::Glance).await;
     }
     let mut found = found.unwrap_or_else(|error| {
         tracing::warn!(
@@ -296,7 +323,7 @@ async fn changes(shared: &Shared, snapshot: &Snapshot) -> Changes {
 
 /// What the host itself keeps in a sandbox's files is nobody's change.
 fn is_ours(path: &str) -> bool {
-    path == "/.burrow" || path.starts_with("/.burrow/")
+    path == "/.burrow" || path.starts_with("/.burrow/") || path == "/usr/local/bin/burrow-memory"
 }
 
 /// Removes what a snapshot made that is not to be. What fails stays in the journal, for the next start.

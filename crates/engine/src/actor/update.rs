@@ -97,6 +97,9 @@ fn apply(row: &mut SandboxRow, update: &UpdateOptions) {
     if let Some(rotate) = &update.rotate {
         row.spec.rotate = rotate.clone();
     }
+    if let Some(memory) = &update.memory {
+        row.spec.memory = memory.apply(&row.spec.memory);
+    }
     merge(&mut row.spec.labels, &update.labels);
     merge(&mut row.spec.env, &update.env);
     merge(&mut row.spec.services, &update.services);

@@ -84,6 +84,7 @@ impl<'a> Workshop<'a> {
             sleep: SleepPolicy::never(),
             snapshots: None,
             rotate: None,
+            memory: burrow_model::MemorySpec::quiet(),
             idempotency: None,
         };
         // A layer is no image, but a sandbox starts from it all the same.

@@ -36,6 +36,16 @@ struct Held {
     state: State,
     file: Option<String>,
     ram: Option<String>,
+    /// What it last wrote down to remember, which it may at any time.
+    memory: Option<String>,
+}
+
+/// What a snapshot must hold.
+#[derive(Clone, Debug)]
+struct Taken {
+    file: Option<String>,
+    ram: Option<String>,
+    memory: Option<String>,
 }
 
 impl Held {
@@ -57,7 +67,7 @@ impl Held {
 #[derive(Debug, Default)]
 struct Model {
     sandboxes: BTreeMap<SandboxId, Held>,
-    snapshots: BTreeMap<SnapshotId, (Option<String>, Option<String>)>,
+    snapshots: BTreeMap<SnapshotId, Taken>,
     /// Counts what was written, so that no two moments are alike.
     writes: u64,
 }
@@ -89,7 +99,7 @@ impl Life {
         match self.random.below(32) {
             0..=3 if self.room() => {
                 let row = self.engine.create(&tenant, create(None)).await.unwrap().row;
-                let held = Held { state: State::Running, file: None, ram: None };
+                let held = Held { state: State::Running, file: None, ram: None, memory: None };
                 self.model.sandboxes.insert(row.id, held);
                 "create".to_owned()
             }
@@ -155,12 +165,19 @@ impl Life {
     async fn keep(&mut self, choice: usize, id: &SandboxId, mut held: Held) -> String {
         let (tenant, state) = (self.world.tenant.clone(), held.state);
         match choice {
-            15..=19 if state == State::Running => {
+            18..=19 if state == State::Running => {
                 self.model.writes += 1;
                 let value = self.model.writes.to_string();
                 self.world.volumes.inner.write(id, "/file", &value).unwrap();
                 assert!(self.world.runtime.inner.set_ram(id, "value", &value));
                 (held.file, held.ram) = (Some(value.clone()), Some(value));
+                self.model.sandboxes.insert(id.clone(), held);
+            }
+            15..=17 => {
+                self.model.writes += 1;
+                let value = self.model.writes.to_string();
+                self.world.remember(&self.engine, id, &value).await;
+                held.memory = Some(value);
                 self.model.sandboxes.insert(id.clone(), held);
             }
             20..=22 if self.model.snapshots.len() < SNAPSHOTS_MAX => {
@@ -169,7 +186,7 @@ impl Life {
                 let snapshot = self.engine.snapshot(&tenant, id, options).await.unwrap();
                 let ram = held.ram.filter(|_| snapshot.dump.is_some());
                 assert_eq!(snapshot.dump.is_some(), !files_only && state != State::Stopped);
-                self.model.snapshots.insert(snapshot.id, (held.file, ram));
+                self.model.snapshots.insert(snapshot.id, Taken { file: held.file, ram, memory: held.memory });
             }
             23..=24 => {
                 let Some(snapshot) = self.some_snapshot() else { return "nothing".to_owned() };
@@ -195,8 +212,8 @@ impl Life {
                     idempotency: None,
                 };
                 let made = self.engine.create_from_snapshot(&tenant, &snapshot, options).await.unwrap();
-                let (file, ram) = self.model.snapshots[&snapshot].clone();
-                self.model.sandboxes.insert(made.row.id, Held { state: State::Running, file, ram });
+                let Taken { file, ram, memory } = self.model.snapshots[&snapshot].clone();
+                self.model.sandboxes.insert(made.row.id, Held { state: State::Running, file, ram, memory });
             }
             28..=29 => {
                 let Some(snapshot) = self.some_snapshot() else { return "nothing".to_owned() };
@@ -215,6 +232,7 @@ impl Life {
         let kept = (held.file.clone(), held.ram.clone());
         let back = self.engine.restore(&tenant, id, &restored.undo.id, false).await.unwrap();
         assert_eq!(self.world.volumes.inner.read(id, "/file"), kept.0, "undone");
+        assert_eq!(self.world.remembered(&self.engine, id).await, held.memory, "undone");
         if state != State::Stopped {
             assert_eq!(self.world.runtime.inner.ram(id, "value"), kept.1, "undone");
         }
@@ -222,9 +240,9 @@ impl Life {
         for undo in [restored.undo, back.undo, again.undo] {
             self.engine.delete_snapshot(&tenant, &undo.id).await.unwrap();
         }
-        let (file, ram) = self.model.snapshots[&snapshot].clone();
+        let Taken { file, ram, memory } = self.model.snapshots[&snapshot].clone();
         held.state = again.row.state;
-        (held.file, held.ram) = (file, ram);
+        (held.file, held.ram, held.memory) = (file, ram, memory);
         self.model.sandboxes.insert(id.clone(), held);
         format!("restore of a {state:?} sandbox")
     }
@@ -242,8 +260,13 @@ impl Life {
                 assert_eq!(self.world.runtime.inner.ram(id, "value"), held.ram, "the RAM of {id}, {context}");
             }
         }
+        for (id, held) in &self.model.sandboxes {
+            let remembered = self.world.remembered(&self.engine, id).await;
+            assert_eq!(remembered, held.memory, "the memory of {id}, {context}");
+        }
         self.world.check(&rows, context);
         self.world.check_kept(context).await;
+        self.world.check_spaces(&self.engine, context).await;
     }
 }
 

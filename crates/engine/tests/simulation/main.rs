@@ -7,6 +7,7 @@ mod images;
 mod lives;
 mod sleep;
 mod stock;
+mod time;
 mod walk;
 mod world;
 

@@ -95,11 +95,11 @@ async fn prepare(engine: &Engine, world: &World, act: Act) -> Option<SandboxId> 
 /// State "1" is in its only snapshot, state "2" is what it holds.
 async fn prepare_state(engine: &Engine, world: &World, act: Act, id: &SandboxId) -> Option<()> {
     let tenant = &world.tenant;
-    put(world, id, "1");
+    put(engine, world, id, "1").await;
     if matches!(act, Act::Restore | Act::RestoreAsleep | Act::FromSnapshot | Act::DeleteSnapshot) {
         engine.snapshot(tenant, id, manual()).await.ok()?;
     }
-    put(world, id, "2");
+    put(engine, world, id, "2").await;
     let asleep = [Act::Wake, Act::SnapshotAsleep, Act::RestoreAsleep, Act::ForkAsleep, Act::DeleteAsleep];
     if asleep.iter().any(|asleep| *asleep as u8 == act as u8) {
         engine.hibernate(tenant, id).await.ok()?;
@@ -111,7 +111,8 @@ fn manual() -> SnapshotOptions {
     SnapshotOptions::automatic(SnapshotKind::Manual, false)
 }
 
-fn put(world: &World, id: &SandboxId, value: &str) {
+async fn put(engine: &Engine, world: &World, id: &SandboxId, value: &str) {
+    world.remember(engine, id, value).await;
     world.volumes.inner.write(id, "/file", value).unwrap();
     assert!(world.runtime.inner.set_ram(id, "value", value));
 }
@@ -167,13 +168,14 @@ async fn held(engine: &Engine, world: &World, id: &SandboxId) -> (Option<String>
     (world.volumes.inner.read(id, "/file"), world.runtime.inner.ram(id, "value"))
 }
 
-/// Nothing is lost, and nothing is mixed: file and RAM are of one moment.
+/// Nothing is lost, and nothing is mixed: file, RAM and memory are of one moment.
 async fn check_state(engine: &Engine, world: &World, act: Act, alpha: &SandboxId, context: &str) {
     let two = (Some("2".to_owned()), Some("2".to_owned()));
     for row in world.rows().await.into_values() {
         let (file, ram) = held(engine, world, &row.id).await;
-        let whole = ram.is_none() || file == ram;
-        assert!(whole, "{:?} of {:?} are of two moments, {context}", (&file, &ram), row.id);
+        let memory = world.remembered(engine, &row.id).await;
+        let whole = (ram.is_none() || file == ram) && file == memory;
+        assert!(whole, "{:?} of {:?} are of two moments, {context}", (&file, &ram, &memory), row.id);
         if row.id == *alpha && act.keeps_state() {
             assert_eq!((file, ram), two, "{context}");
         } else if row.id != *alpha {
@@ -226,6 +228,7 @@ async fn run(act: Act, fault: Fault) -> bool {
     }
     world.check(&world.rows().await, &context);
     world.check_kept(&context).await;
+    world.check_spaces(&engine, &context).await;
     true
 }
 

@@ -10,11 +10,14 @@ use burrow_catalog::{Catalog, SandboxRow};
 use burrow_egress::faulty::Faulty as FaultyEgress;
 use burrow_egress::sim::SimEgress;
 use burrow_engine::{
-    BuildStage, CreateOptions, EgressSettings, Engine, EngineError, IdlePolicy, ImageBuilder, LimitsChange,
-    ManualClock, Policy, Seams, StockPolicy, UpdateOptions,
+    BuildStage, Clock, CreateOptions, EgressSettings, Engine, EngineError, IdlePolicy, ImageBuilder,
+    LimitsChange, ManualClock, NoOwnApi, Policy, Seams, StockPolicy, UpdateOptions,
 };
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{Frame, Hello, Identity, Reply, Request};
+use burrow_memory::embed::EmbedError;
+use burrow_memory::kv::Expect;
+use burrow_memory::{Embedder, Memory, MemoryOptions, ModelId};
 use burrow_model::{
     Fails, ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, SandboxId, SleepPolicy, State,
     TenantId,
@@ -57,6 +60,8 @@ pub(crate) struct World {
     pub(crate) runtime: Arc<FaultyRuntime<SimRuntime>>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) tenant: TenantId,
+    /// What agents remember: real files, as on a host.
+    pub(crate) memory: tempfile::TempDir,
 }
 
 impl World {
@@ -85,6 +90,7 @@ impl World {
             runtime: Arc::new(FaultyRuntime::new(SimRuntime::default(), at(Seam::Runtime), fails)),
             clock: Arc::new(ManualClock::at(1_000_000)),
             tenant,
+            memory: tempfile::tempdir().unwrap(),
         };
         world.make_image().await;
         world
@@ -118,6 +124,15 @@ impl World {
 
     /// One that keeps so many of each kind ready.
     pub(crate) async fn try_engine_with(&self, ready: usize) -> Result<Engine, EngineError> {
+        self.start(ready, self.clock.clone()).await
+    }
+
+    /// One that goes by another clock.
+    pub(crate) async fn engine_by(&self, clock: Arc<dyn Clock>) -> Engine {
+        self.start(0, clock).await.unwrap()
+    }
+
+    async fn start(&self, ready: usize, clock: Arc<dyn Clock>) -> Result<Engine, EngineError> {
         let seams = Seams {
             catalog: self.catalog.clone(),
             volumes: self.volumes.clone(),
@@ -125,9 +140,47 @@ impl World {
             egress: self.egress.clone(),
             runtimes: vec![self.runtime.clone()],
             images: Arc::new(NoBuilder),
-            clock: self.clock.clone(),
+            memory: self.memory(clock.clone()).await,
+            own: Arc::new(NoOwnApi),
+            clock,
         };
         Engine::start(seams, Policy { stock: stock(ready), ..policy() }).await
+    }
+
+    async fn memory(&self, clock: Arc<dyn Clock>) -> Memory {
+        let artifacts = burrow_memory::artifacts::local_store(&self.memory.path().join("artifacts")).unwrap();
+        let options = MemoryOptions {
+            folder: self.memory.path().to_owned(),
+            artifacts,
+            embedder: Arc::new(Flat(ModelId { name: "flat".to_owned(), dims: 8 })),
+            clock: Arc::new(SameClock(clock)),
+            limits: burrow_memory::Limits::usual(),
+        };
+        Memory::open(options).await.unwrap()
+    }
+
+    /// Writes down one thing to remember.
+    pub(crate) async fn remember(&self, engine: &Engine, id: &SandboxId, value: &str) {
+        let scope = engine.memory_of(&self.tenant, id.as_str()).await.unwrap();
+        let set = scope.primary.view.kv_set("value", value.into(), None, Expect::Any);
+        set.await.unwrap();
+    }
+
+    /// What was written down last, as far as this sandbox knows.
+    pub(crate) async fn remembered(&self, engine: &Engine, id: &SandboxId) -> Option<String> {
+        let scope = engine.memory_of(&self.tenant, id.as_str()).await.unwrap();
+        let item = scope.primary.view.kv_get("value").await.unwrap();
+        item.and_then(|item| item.value.as_str().map(str::to_owned))
+    }
+
+    /// Memory that nobody can see any more takes no room.
+    pub(crate) async fn check_spaces(&self, engine: &Engine, context: &str) {
+        let used = self.catalog.spaces_in_use().await.unwrap();
+        let found = engine.memory().spaces().await.unwrap();
+        assert!(
+            found.iter().all(|space| used.contains(space)),
+            "{found:?} of which only {used:?} are in use, {context}"
+        );
     }
 
     /// The ids that are in stock.
@@ -235,6 +288,7 @@ pub(crate) fn create(sandbox: Option<&str>) -> CreateOptions {
         sleep: SleepPolicy::never(),
         snapshots: None,
         rotate: None,
+        memory: burrow_model::MemorySpec::quiet(),
         idempotency: None,
     }
 }
@@ -250,6 +304,7 @@ pub(crate) fn no_change() -> UpdateOptions {
         sleep: None,
         snapshots: None,
         rotate: None,
+        memory: None,
     }
 }
 
@@ -296,5 +351,32 @@ async fn answer(stream: TcpStream) -> Option<()> {
         writer.send_control(&Reply::Ok(Vec::<()>::new())).await.ok()
     } else {
         writer.send_control(&Reply::Ok(())).await.ok()
+    }
+}
+
+/// Says the same of every text: these tests ask for no meaning.
+#[derive(Debug)]
+struct Flat(ModelId);
+
+impl Embedder for Flat {
+    fn model(&self) -> &ModelId {
+        &self.0
+    }
+
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        Ok(texts.iter().map(|_| vec![0.353_553_4; self.0.dims]).collect())
+    }
+
+    fn is_immediate(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct SameClock(Arc<dyn Clock>);
+
+impl burrow_memory::Clock for SameClock {
+    fn now_ms(&self) -> u64 {
+        self.0.now_ms()
     }
 }

@@ -1,0 +1,166 @@
+//! A host whose date is wrong, or jumps: nothing is deleted, put to sleep or snapshotted for that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use burrow_catalog::SandboxRow;
+use burrow_engine::{CreateOptions, Engine, SnapshotOptions, SteadyClock, Times};
+use burrow_model::{Lifetime, SandboxId, SleepPolicy, SnapshotId, SnapshotKind, SnapshotPolicy, State};
+
+use crate::world::{World, create};
+
+const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 24 * HOUR_MS;
+const YEAR_MS: u64 = 365 * DAY_MS;
+const SOME_DAY_MS: u64 = 1_700_000_000_000;
+
+/// Rounds of the engine's upkeep and of its policies, one a second, in which something would have happened.
+const ROUNDS: Duration = Duration::from_millis(2_500);
+
+#[derive(Debug)]
+struct Host {
+    date_ms: AtomicU64,
+    uptime_ms: AtomicU64,
+}
+
+impl Host {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { date_ms: AtomicU64::new(SOME_DAY_MS), uptime_ms: AtomicU64::new(HOUR_MS) })
+    }
+
+    fn pass(&self, ms: u64) {
+        self.date_ms.fetch_add(ms, Ordering::SeqCst);
+        self.uptime_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    fn set_date(&self, ms: u64) {
+        self.date_ms.store(ms, Ordering::SeqCst);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Look(Arc<Host>);
+
+impl Times for Look {
+    fn date_ms(&self) -> u64 {
+        self.0.date_ms.load(Ordering::SeqCst)
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        self.0.uptime_ms.load(Ordering::SeqCst)
+    }
+}
+
+/// A daemon comes up on the host.
+async fn start(world: &World, host: &Arc<Host>) -> Engine {
+    let known_ms = world.catalog.newest_ms().await.unwrap();
+    world.engine_by(Arc::new(SteadyClock::new(Look(host.clone()), known_ms))).await
+}
+
+/// With a day to live, policies for everything, and a snapshot that expires.
+async fn with_all(world: &World, engine: &Engine) -> (SandboxId, SnapshotId) {
+    let expires_ms = Some(engine.now_ms() + DAY_MS);
+    let hours = |count: u64| Some(count * HOUR_MS);
+    let options = CreateOptions {
+        lifetime: Lifetime::Persistent { expires_ms },
+        sleep: SleepPolicy {
+            pause_after_ms: hours(1),
+            hibernate_after_ms: hours(2),
+            stop_after_ms: hours(3),
+        },
+        snapshots: Some(SnapshotPolicy { every_ms: HOUR_MS, keep: 3, files_only: true }),
+        ..create(Some("alpha"))
+    };
+    let id = engine.create(&world.tenant, options).await.unwrap().row.id;
+    let options = SnapshotOptions { expires_ms, ..SnapshotOptions::automatic(SnapshotKind::Manual, true) };
+    let snapshot = engine.snapshot(&world.tenant, &id, options).await.unwrap().id;
+    (id, snapshot)
+}
+
+async fn row(world: &World, id: &SandboxId) -> Option<SandboxRow> {
+    world.catalog.sandbox(&world.tenant, id).await.unwrap()
+}
+
+/// It runs as before, and has the one snapshot.
+async fn check_untouched(world: &World, id: &SandboxId, snapshot: &SnapshotId, context: &str) {
+    tokio::time::sleep(ROUNDS).await;
+    let found = row(world, id).await.unwrap_or_else(|| panic!("it was deleted, {context}"));
+    assert_eq!(found.state, State::Running, "{context}");
+    let kept = world.catalog.snapshots_of(id).await.unwrap();
+    assert_eq!(kept.iter().map(|one| &one.id).collect::<Vec<_>>(), [snapshot], "{context}");
+}
+
+#[tokio::test]
+async fn a_date_that_jumps_deletes_nothing_and_starts_no_storm() {
+    for (jump, context) in [
+        (SOME_DAY_MS + HOUR_MS, "an hour ahead"),
+        (SOME_DAY_MS + 10 * YEAR_MS, "ten years ahead"),
+        (SOME_DAY_MS - HOUR_MS, "an hour back"),
+        (0, "at the beginning of time"),
+    ] {
+        let (world, host) = (World::new().await, Host::new());
+        let engine = start(&world, &host).await;
+        let (id, snapshot) = with_all(&world, &engine).await;
+        host.set_date(jump);
+        check_untouched(&world, &id, &snapshot, context).await;
+        // What is due by the time that really passed happens all the same.
+        host.pass(DAY_MS + 1);
+        for _ in 0..400 {
+            if row(&world, &id).await.is_none() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        assert!(row(&world, &id).await.is_none(), "its day was up, {context}");
+        engine.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_date_that_is_wrong_at_the_start_deletes_nothing_for_an_hour() {
+    let (world, host) = (World::new().await, Host::new());
+    let engine = start(&world, &host).await;
+    let options = CreateOptions {
+        lifetime: Lifetime::Persistent { expires_ms: Some(engine.now_ms() + DAY_MS) },
+        ..create(Some("alpha"))
+    };
+    let id = engine.create(&world.tenant, options).await.unwrap().row.id;
+    engine.shutdown().await;
+    host.set_date(SOME_DAY_MS + 10 * YEAR_MS);
+    let engine = start(&world, &host).await;
+    tokio::time::sleep(ROUNDS).await;
+    assert!(row(&world, &id).await.is_some(), "nobody has had the time to set the clock");
+    engine.shutdown().await;
+    // Somebody has: it goes on as if nothing had been.
+    host.set_date(SOME_DAY_MS);
+    let engine = start(&world, &host).await;
+    tokio::time::sleep(ROUNDS).await;
+    assert!(row(&world, &id).await.is_some());
+    assert!(engine.now_ms() < SOME_DAY_MS + DAY_MS);
+    engine.shutdown().await;
+}
+
+#[tokio::test]
+async fn stamps_of_a_clock_that_was_ahead_do_not_keep_a_sandbox_awake() {
+    let (world, host) = (World::new().await, Host::new());
+    host.set_date(SOME_DAY_MS + 10 * YEAR_MS);
+    let engine = start(&world, &host).await;
+    let sleep = SleepPolicy { pause_after_ms: Some(HOUR_MS), ..SleepPolicy::never() };
+    let id =
+        engine.create(&world.tenant, CreateOptions { sleep, ..create(Some("alpha")) }).await.unwrap().row.id;
+    engine.shutdown().await;
+    host.set_date(SOME_DAY_MS);
+    let engine = start(&world, &host).await;
+    tokio::time::sleep(ROUNDS).await;
+    assert_eq!(row(&world, &id).await.unwrap().state, State::Running, "it has just been used");
+    host.pass(HOUR_MS + 1);
+    for _ in 0..400 {
+        if row(&world, &id).await.unwrap().state == State::Paused {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    assert_eq!(row(&world, &id).await.unwrap().state, State::Paused);
+    engine.shutdown().await;
+}
