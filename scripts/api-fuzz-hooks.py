@@ -5,6 +5,7 @@ that an exec which is waited for should end soon, it cannot say. With `BURROW_FU
 far, and whatever else is wrong with them reaches the daemon and the guest.
 """
 
+import json
 import os
 
 import schemathesis
@@ -16,6 +17,11 @@ PATHS = ("path", "from", "to", "workdir")
 @schemathesis.serializer("application/x-tar")
 def archive(ctx, value):
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+@schemathesis.serializer("application/x-ndjson")
+def lines(ctx, value):
+    return value if isinstance(value, bytes) else (json.dumps(value) + "\n").encode()
 
 
 @schemathesis.hook

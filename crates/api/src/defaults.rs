@@ -31,3 +31,18 @@ pub const SNAPSHOT_KEEP: u32 = 10;
 pub const FORK_MAX: u32 = 64;
 /// What nobody used for this long is stale when the caller does not say: thirty days.
 pub const GC_UNUSED_SECONDS: u64 = 30 * 24 * 3_600;
+/// Kind and importance of an entry of memory that does not say.
+pub const MEMORY_KIND: &str = "note";
+pub const MEMORY_IMPORTANCE: f32 = 0.5;
+/// Hits of a search in memory when the caller does not say, and at most.
+pub const MEMORY_HITS: u32 = 10;
+pub const MEMORY_HITS_MAX: u32 = 200;
+/// Tokens of a block for a prompt when the caller does not say, and the least and the most.
+pub const CONTEXT_TOKENS: u32 = 1_000;
+pub const CONTEXT_TOKENS_MIN: u32 = 64;
+pub const CONTEXT_TOKENS_MAX: u32 = 32_000;
+/// Entries and operations of working memory in one request.
+pub const MEMORY_BATCH_MAX: usize = 1_000;
+pub const KV_BATCH_MAX: usize = 256;
+/// Largest JSON body of a request to memory: a batch of entries is larger than other requests.
+pub const MEMORY_BODY_BYTES_MAX: usize = 16 << 20;

@@ -101,6 +101,10 @@ pub struct Exec {
     /// What became of `rollback_on_failure`. Not told in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
+    /// What is remembered of failures like this one, where it failed and that is worth showing. Told once, to those who
+    /// waited for it or were attached to its output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub related: Vec<crate::memory::RelatedMemory>,
 }
 
 /// How far the undoing of a failed exec is. A waited-for exec, and an attachment's `exit`, answer when it is settled.

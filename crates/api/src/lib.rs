@@ -13,6 +13,7 @@ mod host;
 mod image;
 mod key;
 mod lineage;
+pub mod memory;
 mod network;
 mod page;
 mod port;

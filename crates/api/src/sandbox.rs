@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::memory::{MemoryRequest, SandboxMemory};
 use crate::{
     CreateService, Network, NetworkRequest, Origin, RotatePolicy, RotateRequest, SleepPolicy, SleepRequest,
     SnapshotPolicy, SnapshotPolicyRequest, UpdateNetwork,
@@ -61,6 +62,9 @@ pub struct CreateSandbox {
     /// Renewal from a known good state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotate: Option<RotateRequest>,
+    /// What it remembers and where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryRequest>,
 }
 
 /// Limits to set; what is absent stays, or takes the daemon's default.
@@ -110,6 +114,9 @@ pub struct UpdateSandbox {
     /// Renewal from a known good state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotate: Option<RotateRequest>,
+    /// What it remembers and where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryRequest>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -157,6 +164,9 @@ pub struct Sandbox {
     /// Since when it is paused or hibernated.
     #[serde(default)]
     pub asleep_since_ms: Option<u64>,
+    /// What it remembers and where; absent from a daemon that does not know memory.
+    #[serde(default)]
+    pub memory: Option<SandboxMemory>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -222,6 +232,8 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
     pub id: String,
+    /// Asking wakes nobody: of one that is paused or hibernated, what is known without it, and 0 for the rest.
+    pub state: SandboxState,
     pub cpu_us: u64,
     pub ram_bytes: u64,
     pub ram_limit_bytes: u64,

@@ -96,8 +96,11 @@ impl SnapshotKind {
 pub struct Changes {
     /// The first 1,000, in order; always empty in lists.
     pub paths: Vec<Change>,
-    /// How many there are in all.
+    /// How many there are in all; at least, if there are `more`.
     pub total: u64,
+    /// So many have changed that only some were looked at.
+    #[serde(default)]
+    pub more: bool,
     /// Against which snapshot; absent: against the image.
     pub since: Option<String>,
 }

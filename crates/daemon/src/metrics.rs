@@ -1,5 +1,7 @@
 //! What the daemon counts, for Prometheus.
 
+mod memory;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+
+pub(crate) use memory::{MemoryMetrics, Question};
 
 /// From a tenth of a millisecond to ten minutes: an exec that starts, and an exec that is waited for.
 const BUCKETS: [f64; 16] =
@@ -153,6 +157,7 @@ pub(crate) struct Metrics {
     egress_bytes: Family<Way, Counter>,
     resident: Gauge,
     open_files: Gauge,
+    pub(crate) memory: MemoryMetrics,
 }
 
 impl Metrics {
@@ -177,6 +182,7 @@ impl Metrics {
             egress_bytes: Family::default(),
             resident: Gauge::default(),
             open_files: Gauge::default(),
+            memory: MemoryMetrics::new(),
         };
         metrics.registered()
     }
@@ -214,6 +220,7 @@ impl Metrics {
             self.resident.clone(),
         );
         registry.register("process_open_fds", "Open files of the daemon", self.open_files.clone());
+        self.memory.register(registry);
         self
     }
 

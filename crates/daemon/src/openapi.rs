@@ -5,8 +5,8 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{Modify, OpenApi};
 
 use crate::rest::{
-    attach, backup, egress, events, execs, files, host, images, keys, lineage, listing, output, ports, power,
-    sandboxes, services, snapshots, tar, watch,
+    attach, backup, egress, events, execs, files, host, images, keys, lineage, listing, memory, output, ports,
+    power, sandboxes, services, snapshots, tar, watch,
 };
 
 #[derive(OpenApi)]
@@ -35,6 +35,22 @@ use crate::rest::{
         keys::create, keys::list, keys::get, keys::revoke,
         images::list, images::make::make, images::get, images::remove, images::tag, images::untag, images::prune,
         images::upload::import, images::upload::build, images::export::export,
+        memory::spaces::create, memory::spaces::list, memory::spaces::get, memory::spaces::update,
+        memory::spaces::remove,
+        memory::upkeep::stats, memory::upkeep::merge, memory::upkeep::consolidate, memory::upkeep::check,
+        memory::upkeep::rebuild,
+        memory::entries::add, memory::entries::list, memory::entries::get, memory::entries::update,
+        memory::entries::remove, memory::entries::history, memory::entries::forget, memory::entries::erase,
+        memory::entries::sessions,
+        memory::search::search, memory::search::context, memory::search::recall, memory::search::turns,
+        memory::lines::export, memory::lines::import,
+        memory::kv::list, memory::kv::get, memory::kv::set, memory::kv::remove, memory::kv::history,
+        memory::kv::batch, memory::kv::increment, memory::kv_watch::watch,
+        memory::skills::put, memory::skills::list, memory::skills::get, memory::skills::versions,
+        memory::skills::remove, memory::skills::search, memory::skills::outcome, memory::skills::promote,
+        memory::skill_run::run,
+        memory::artifacts::put, memory::artifacts::get, memory::artifacts::head, memory::artifacts::remove,
+        memory::artifacts::list, memory::artifacts::versions,
     ),
     components(schemas(api::ErrorBody, api::AttachClientMessage, api::AttachServerMessage, api::PortMessage)),
     security(("key" = []), ("bearer" = [])),
@@ -48,6 +64,7 @@ use crate::rest::{
         (name = "services", description = "Supervised processes of a sandbox"),
         (name = "keys", description = "Who may ask"),
         (name = "images", description = "What sandboxes start from"),
+        (name = "memory", description = "What agents remember: spaces, entries, working memory, skills, artifacts"),
         (name = "daemon", description = "The daemon and its host"),
     ),
     modifiers(&Security),

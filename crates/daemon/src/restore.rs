@@ -6,6 +6,8 @@
 //!   volumes/<image>/00000000 …       each stream in numbered pieces, images first
 //!   volumes/<snapshot>/00000000 …    parents before children
 //!   volumes/<sandbox>/00000000 …
+//!   memory/<space>.db                one file per space
+//!   artifacts/<2>/<hash>             what artifacts hold
 //! ```
 //!
 //! There are no processes in it, since a dump fits only the kernel and processor that made it: whatever slept is stopped, and
@@ -22,7 +24,7 @@ use std::sync::Arc;
 
 use burrow_catalog::{Catalog, CatalogError, SandboxRow};
 use burrow_engine::journal::Operation;
-use burrow_model::{ImageId, MIB, SandboxId, Snapshot, SnapshotId};
+use burrow_model::{ImageId, MIB, SandboxId, Snapshot, SnapshotId, SpaceId};
 use burrow_volumes::{VolumeId, Volumes};
 use tokio::sync::mpsc;
 
@@ -44,6 +46,8 @@ pub struct Restored {
     pub images: usize,
     pub sandboxes: usize,
     pub snapshots: usize,
+    /// Of memory.
+    pub spaces: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -153,6 +157,13 @@ impl Restoration<'_> {
                         feed(incoming, &mut entry)?;
                     }
                 }
+                ["memory", name] if is_space_file(name) => {
+                    self.copy(&mut entry, &crate::memory::folder(self.config).join(name))?;
+                    restored.spaces += 1;
+                }
+                ["artifacts", folder, hash] if is_hex(folder, 2) && is_hex(hash, 64) => {
+                    self.copy(&mut entry, &crate::memory::artifacts_folder(self.config).join(folder).join(hash))?;
+                }
                 _ => return Err(foreign(&format!("it holds `{}`", path.escape_debug()))),
             }
         }
@@ -245,6 +256,15 @@ fn feed(incoming: &Incoming, entry: &mut impl Read) -> Result<(), RestoreError> 
     // A receiver that is gone has failed; its error comes with the end.
     let _ = incoming.pieces.blocking_send(Ok(piece));
     Ok(())
+}
+
+/// `<space>.db`, and nothing that leads elsewhere.
+fn is_space_file(name: &str) -> bool {
+    name.strip_suffix(".db").is_some_and(|id| id.parse::<SpaceId>().is_ok())
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 fn foreign(what: &str) -> RestoreError {

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use burrow_catalog::{Catalog, CatalogError};
 use burrow_engine::{
-    Clock as _, EgressSettings, Engine, EngineError, ImagePolicy, Policy, Seams, SystemClock,
+    Clock as _, EgressSettings, Engine, EngineError, ImagePolicy, NoOwnApi, Policy, Seams, SteadyClock,
+    SystemClock, Times,
 };
 use burrow_model::State;
 use burrow_network::linux::LinuxNetwork;
@@ -30,7 +31,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, ConfigError, Pool};
+use crate::epoch::{self, EpochError, Epochs};
 use crate::image::DebianBuilder;
+use crate::memory::{self, Keeper, MemorySetupError};
+use crate::own::{OwnDoors, ServedDoors};
 use crate::rest::{self, App};
 use crate::server::{Patience, Server, Tls, TlsError};
 use crate::telemetry::{self, LogLevel};
@@ -56,6 +60,24 @@ const BACKLOG: u32 = 1024;
 pub struct ServeOptions {
     /// Another file than the usual one.
     pub config: Option<PathBuf>,
+    /// Go on with a catalog and a pool of different times.
+    pub accept_rollback: bool,
+}
+
+/// The host's own times.
+#[derive(Clone, Copy, Debug)]
+struct HostTimes;
+
+impl Times for HostTimes {
+    fn date_ms(&self) -> u64 {
+        SystemClock.now_ms()
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let part = |number: i64, factor: u64| u64::try_from(number).unwrap_or(0).saturating_mul(factor);
+        part(since.tv_sec, 1000) + part(since.tv_nsec, 1) / 1_000_000
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +90,8 @@ pub enum ServeError {
     Directory { step: &'static str, path: PathBuf, source: io::Error },
     #[error("could not open the catalog")]
     Catalog { source: CatalogError },
+    #[error("could not use the catalog and the pool together")]
+    Epoch(#[from] EpochError),
     #[error("could not open the pool")]
     Volumes { source: burrow_volumes::VolumeError },
     #[error("could not open the network")]
@@ -76,6 +100,11 @@ pub enum ServeError {
     Egress { source: burrow_egress::EgressError },
     #[error("could not open the container driver")]
     Runtime { source: burrow_runtime::RuntimeError },
+    #[error("could not open memory")]
+    Memory {
+        #[from]
+        source: MemorySetupError,
+    },
     #[error("could not install the guest agent `{}` in the pool", .path.display())]
     Guest { path: PathBuf, source: io::Error },
     #[error("could not bring the sandboxes in order")]
@@ -100,10 +129,12 @@ impl ServeError {
             }
             Self::Directory { .. } | Self::AdminKey { .. } => "run it as root (`sudo burrow serve`)",
             Self::Catalog { source } => source.hint()?,
+            Self::Epoch(error) => error.hint()?,
             Self::Volumes { .. } | Self::Network { .. } | Self::Runtime { .. } => {
                 "`burrow doctor` says what this host lacks"
             }
             Self::Egress { source } => source.hint()?,
+            Self::Memory { source } => source.hint()?,
             Self::Guest { .. } => {
                 "put `burrow-guest` beside `burrow`, or set `runtime.guest` in the configuration"
             }
@@ -129,7 +160,7 @@ pub fn run(options: ServeOptions) -> Result<(), ServeError> {
         .enable_all()
         .build()
         .map_err(|source| ServeError::Threads { source })?;
-    let result = threads.block_on(serve(config, options.config, level));
+    let result = threads.block_on(serve(config, options.config, level, options.accept_rollback));
     // What still runs after the bounded shutdown is blocking work that nobody waits for.
     threads.shutdown_timeout(LAST_WAIT);
     result
@@ -184,9 +215,17 @@ fn make_directory(path: &Path) -> Result<(), ServeError> {
     })
 }
 
-async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Result<(), ServeError> {
+async fn serve(
+    config: Config,
+    named: Option<PathBuf>,
+    level: LogLevel,
+    accept_rollback: bool,
+) -> Result<(), ServeError> {
     let tls = config.tls.as_ref().map(Tls::open).transpose()?;
-    let (seams, egress) = open_seams(&config).await?;
+    let keeper = Keeper::open(&config)?;
+    let doors = OwnDoors::new();
+    let (seams, egress, epochs) = open_seams(&config, accept_rollback).await?;
+    let seams = Seams { own: Arc::new(ServedDoors(doors.clone())), ..seams };
     let catalog = seams.catalog.clone();
     let policy = Policy {
         images: image_policy(&config)?,
@@ -209,7 +248,13 @@ async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Resul
     tracing::info!(version = env!("CARGO_PKG_VERSION"), url = format!("{scheme}://{address}"), "ready");
     let draining = CancellationToken::new();
     let run_dir = config.run_dir.clone();
-    let app = App::new(engine.clone(), config, draining.clone());
+    let app = App::new(engine.clone(), config, keeper, draining.clone());
+    memory::spawn(&app);
+    let behind = app.clone();
+    doors.begin(move |tenant, sandbox| {
+        rest::memory_door_router(behind.clone(), tenant.clone(), sandbox.clone())
+    });
+    rest::resume_promises(&app).await;
     let running = Running {
         stop: CancellationToken::new(),
         kill: CancellationToken::new(),
@@ -227,18 +272,41 @@ async fn serve(config: Config, named: Option<PathBuf>, level: LogLevel) -> Resul
         connections: running.connections.clone(),
     };
     let accepting = tokio::spawn(server.run());
+    let counting = tokio::spawn(count_epochs(epochs.clone()));
     signals.wait_for_the_end(named.as_deref(), &level, tls.as_ref()).await;
     let ending = Instant::now() + DRAIN.operations;
     running.drain(accepting, DRAIN).await;
+    doors.end().await;
     // Not only what was asked for: sandboxes may just be falling asleep by themselves.
     let ending = ending.max(Instant::now() + DRAIN.requests);
     if tokio::time::timeout_at(ending, engine.shutdown()).await.is_err() {
         // The journal holds what was under way; the next start finishes or undoes it.
         tracing::warn!("operations took too long to finish and were left to the next start");
     }
+    end_epochs(counting, &epochs).await;
     end_egress_if_unused(&catalog, &run_dir).await;
     tracing::info!("ended; sandboxes go on");
     Ok(())
+}
+
+/// Until it is aborted. What fails is tried again with the next.
+async fn count_epochs(epochs: Epochs) {
+    loop {
+        tokio::time::sleep(epoch::INTERVAL).await;
+        if let Err(error) = epochs.advance().await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not count the epoch up");
+        }
+    }
+}
+
+/// What was copied while we ran fits no more.
+async fn end_epochs(counting: tokio::task::JoinHandle<()>, epochs: &Epochs) {
+    counting.abort();
+    // If it is just at it, the two of us would count against each other.
+    let _ = counting.await;
+    if let Err(error) = epochs.advance().await {
+        tracing::warn!(error = &error as &dyn std::error::Error, "could not count the epoch up");
+    }
 }
 
 /// The egress process stays for sandboxes that run, and goes when there are none.
@@ -303,19 +371,36 @@ impl Running {
 }
 
 /// Opens everything the engine needs. Blocking work runs where it may block.
-async fn open_seams(config: &Config) -> Result<(Seams, EgressSettings), ServeError> {
+async fn open_seams(
+    config: &Config,
+    accept_rollback: bool,
+) -> Result<(Seams, EgressSettings, Epochs), ServeError> {
     let config = config.clone();
-    let opened = tokio::task::spawn_blocking(move || open_seams_blocking(&config));
+    let opened = tokio::task::spawn_blocking(move || open_seams_blocking(&config, accept_rollback));
     opened.await.unwrap_or_else(|panic| Err(ServeError::Threads { source: io::Error::other(panic) }))
 }
 
-fn open_seams_blocking(config: &Config) -> Result<(Seams, EgressSettings), ServeError> {
+fn open_seams_blocking(
+    config: &Config,
+    accept_rollback: bool,
+) -> Result<(Seams, EgressSettings, Epochs), ServeError> {
     if config.runtime.raise_sysctls {
         raise_bounds();
     }
     let path = config.state_dir.join("catalog.db");
     let catalog = Catalog::open(&path).map_err(|source| ServeError::Catalog { source })?;
     let volumes = open_volumes(config)?;
+    let opened = tokio::runtime::Handle::current().block_on(async {
+        let epochs = Epochs::open(&catalog, &*volumes, volumes.root(), accept_rollback).await;
+        Ok::<_, ServeError>((
+            epochs?,
+            catalog.newest_ms().await.map_err(|source| ServeError::Catalog { source })?,
+        ))
+    });
+    let (epochs, known_ms) = opened?;
+    let clock = Arc::new(SteadyClock::new(HostTimes, known_ms));
+    make_directory(&memory::folder(config))?;
+    let memory = tokio::runtime::Handle::current().block_on(memory::open(config, clock.clone()))?;
     let options = burrow_network::linux::Options {
         run_dir: config.run_dir.join("network"),
         pool_size: config.network_slots,
@@ -346,10 +431,12 @@ fn open_seams_blocking(config: &Config) -> Result<(Seams, EgressSettings), Serve
         egress: doors,
         runtimes: vec![runtime],
         images: Arc::new(builder(config)),
-        clock: Arc::new(SystemClock),
+        clock,
+        memory,
+        own: Arc::new(NoOwnApi),
     };
     let package_urls = burrow_volumes::debian::source_urls(mirror(config).as_ref());
-    Ok((seams, egress::settings(&config.egress, &package_urls)))
+    Ok((seams, egress::settings(&config.egress, &package_urls), epochs))
 }
 
 /// How images are made. What an earlier daemon left on its way in or out is of no use.

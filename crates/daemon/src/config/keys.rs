@@ -8,6 +8,7 @@ const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
 const G: u64 = 1 << 30;
 const T: u64 = 1 << 40;
+const DAY_MS: u64 = 24 * 3_600_000;
 
 /// One key of the file.
 #[derive(Debug)]
@@ -45,6 +46,10 @@ pub(super) const TABLES: &[(&str, &str)] = &[
     (
         "egress",
         "What sandboxes may reach. `docs/network.md` tells how rules are written and what is never reached.",
+    ),
+    (
+        "memory",
+        "What agents remember. It lies in `<state_dir>/memory`. `docs/memory.md` tells what there is to remember with.",
     ),
     ("gateway", "HTTP to the ports of sandboxes."),
     ("runtime", "How sandboxes are run."),
@@ -227,6 +232,99 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Count(1, 100_000),
         Some("200"),
         "New connections one sandbox may make per second, and as many names it may look up.",
+    ),
+    key(
+        "memory.remember",
+        Kind::Choice(&["off", "errors", "all"]),
+        Some("errors"),
+        "Which execs of a sandbox become memories by themselves when its creator does not say: none, those that fail and \
+         what then mended them, or all.",
+    ),
+    key(
+        "memory.embedder",
+        Kind::Choice(&["built-in", "minilm", "remote"]),
+        Some("built-in"),
+        "What turns texts into vectors. Another one than before makes all vectors anew, in the background.",
+    ),
+    key(
+        "memory.minilm_folder",
+        Kind::Path,
+        None,
+        "With `minilm`: the folder that holds `model.onnx` and `tokenizer.json` of all-MiniLM-L6-v2.",
+    ),
+    key(
+        "memory.embed_url",
+        Kind::Text,
+        None,
+        "With `remote`: an OpenAI-compatible endpoint, up to and with `/v1`.",
+    ),
+    key("memory.embed_model", Kind::Text, None, "With `remote`: its model."),
+    key("memory.embed_dimensions", Kind::Count(1, 8192), None, "With `remote`: numbers of a vector of it."),
+    key("memory.embed_key_file", Kind::Path, None, "With `remote`: a file that holds its key, if it wants one."),
+    key(
+        "memory.summary_url",
+        Kind::Text,
+        None,
+        "An OpenAI-compatible chat endpoint, up to and with `/v1`, that writes summaries of old sessions. Without it \
+         their telling sentences are taken.",
+    ),
+    key("memory.summary_model", Kind::Text, None, "Its model."),
+    key("memory.summary_key_file", Kind::Path, None, "A file that holds its key, if it wants one."),
+    key(
+        "memory.artifacts_folder",
+        Kind::Path,
+        None,
+        "Where the bytes of artifacts are; `<state_dir>/memory/artifacts` when absent.",
+    ),
+    key("memory.s3_bucket", Kind::Text, None, "Keep the bytes of artifacts in this bucket instead."),
+    key("memory.s3_endpoint", Kind::Text, None, "URL of another S3 than Amazon's."),
+    key("memory.s3_region", Kind::Text, Some("us-east-1"), "Its region."),
+    key("memory.s3_access_key_file", Kind::Path, None, "A file that holds the id of its key."),
+    key("memory.s3_secret_key_file", Kind::Path, None, "A file that holds its secret key."),
+    key(
+        "memory.consolidate_every",
+        Kind::SpanOrNever(60_000, 366 * DAY_MS),
+        Some("1d"),
+        "How often memory is made smaller by itself: duplicates joined, old sessions summed up, what is little used moved to \
+         the cold tier. Nothing is lost by it.",
+    ),
+    key(
+        "memory.consolidate_older_than",
+        Kind::SpanOrNever(60_000, 3_660 * DAY_MS),
+        Some("30d"),
+        "What is younger stays as it is.",
+    ),
+    key(
+        "memory.consolidate_entries",
+        Kind::Count(100, 1_000_000),
+        Some("10000"),
+        "Entries of one space looked at in one round.",
+    ),
+    key("memory.consolidate_seconds", Kind::Count(1, 600), Some("30"), "Time one round may take for one space."),
+    key(
+        "memory.body",
+        Kind::Size(64 * K, 256 * M),
+        Some("16M"),
+        "Largest JSON body of a request to memory. Artifacts and imports are streamed and not bounded by this.",
+    ),
+    key("memory.artifact", Kind::Size(K, 64 * T), Some("5G"), "Largest artifact."),
+    key(
+        "memory.space",
+        Kind::Size(M, 64 * T),
+        Some("16G"),
+        "Most that one space may take on disk, all its branches and versions included, artifacts not.",
+    ),
+    key(
+        "memory.open_spaces",
+        Kind::Count(4, 4096),
+        Some("256"),
+        "Spaces kept open at once: each holds a few files. Others are opened when they are asked for.",
+    ),
+    key(
+        "memory.index_ram",
+        Kind::Size(16 * M, T),
+        Some("1G"),
+        "RAM that the indices of open spaces may take before idle ones are closed.",
     ),
     key(
         "gateway.domain",

@@ -7,6 +7,7 @@
 mod file;
 mod gateway;
 mod keys;
+mod memory;
 mod ranges;
 mod reference;
 mod sleep;
@@ -22,6 +23,7 @@ use burrow_model::{EgressRule, IpRange, Limits, MIB, Name, NetworkMode, SleepPol
 
 pub use file::ConfigError;
 pub use gateway::GatewayConfig;
+pub use memory::{ArtifactsConfig, ConsolidateConfig, EmbedderConfig, EndpointConfig, MemoryConfig};
 pub use reference::reference;
 pub use sleep::SleepConfig;
 
@@ -53,6 +55,7 @@ pub struct Config {
     pub bounds: Bounds,
     pub network_slots: usize,
     pub egress: EgressConfig,
+    pub memory: MemoryConfig,
     pub gateway: GatewayConfig,
     pub runtime: RuntimeConfig,
     pub log: LogConfig,
@@ -218,6 +221,7 @@ impl Config {
             bounds,
             network_slots: count(settings.number("network.slots")),
             egress: egress(&settings),
+            memory: MemoryConfig::of(&settings)?,
             runtime: RuntimeConfig {
                 guest: settings.path_if_any("runtime.guest"),
                 criu: settings.path_if_any("runtime.criu"),

@@ -10,6 +10,7 @@ use burrow_runtime::{Ability, Incidents};
 use super::signal::signal_name;
 
 pub(crate) fn sandbox(row: SandboxRow) -> api::Sandbox {
+    let memory = super::memory::sandbox_memory(&row);
     let spec = row.spec;
     api::Sandbox {
         id: row.id.into(),
@@ -43,6 +44,7 @@ pub(crate) fn sandbox(row: SandboxRow) -> api::Sandbox {
         rotate: spec.rotate.map(super::sleep::rotate),
         active_ms: row.active_ms,
         asleep_since_ms: row.slept_ms,
+        memory: Some(memory),
     }
 }
 
@@ -81,6 +83,7 @@ pub(crate) fn stats(
 ) -> api::Stats {
     api::Stats {
         id: row.id.to_string(),
+        state: state(row.state),
         cpu_us: stats.cpu_us,
         ram_bytes: stats.ram_bytes,
         ram_limit_bytes: u64::from(row.spec.limits.ram_mib) * MIB,
@@ -129,6 +132,7 @@ pub(crate) fn exec_started(sandbox: &SandboxId, info: ExecInfo) -> api::Exec {
         egress_denied: Vec::new(),
         snapshot: None,
         rollback: None,
+        related: Vec::new(),
     }
 }
 
@@ -155,6 +159,7 @@ fn exec_stored(row: ExecRow) -> api::Exec {
         egress_denied: Vec::new(),
         snapshot: None,
         rollback: None,
+        related: Vec::new(),
     }
 }
 

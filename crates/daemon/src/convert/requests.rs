@@ -81,6 +81,8 @@ pub(crate) fn create_options(
         snapshots: request.snapshot_policy.map(snapshot_policy).transpose()?.flatten(),
         // Names a snapshot, which has to be looked up.
         rotate: None,
+        // Names spaces, which have to be looked up.
+        memory: burrow_model::MemorySpec::quiet(),
         idempotency: None,
     })
 }
@@ -125,6 +127,7 @@ pub(crate) fn update_options(request: UpdateSandbox) -> Result<UpdateOptions, Ap
         sleep: None,
         snapshots: request.snapshot_policy.map(snapshot_policy).transpose()?,
         rotate: None,
+        memory: None,
     })
 }
 

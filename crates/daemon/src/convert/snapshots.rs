@@ -51,6 +51,7 @@ fn changes(changes: Changes) -> api::Changes {
     api::Changes {
         paths: changes.paths.into_iter().map(change).collect(),
         total: changes.total,
+        more: changes.more,
         since: changes.since.map(String::from),
     }
 }

@@ -14,7 +14,7 @@ use burrow_model::State;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, UPGRADE};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, Version};
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Frame, SizeHint};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -22,6 +22,7 @@ use super::PeerAddress;
 use super::access::{Admitted, By};
 use super::address::{self, Form, Target};
 use super::headers::{self, Origin};
+use super::line::Driven;
 use super::slots::{Held, Slot};
 use super::upstream::{Place, UpstreamError};
 use crate::rest::App;
@@ -156,7 +157,7 @@ async fn send(
     request: Request<Body>,
     protocol: Protocol,
     progress: &Progress,
-) -> Result<http::Response<Incoming>, SendError> {
+) -> Result<http::Response<Driven>, SendError> {
     let (tenant, sandbox) = (&admitted.tenant, &admitted.sandbox);
     let generation = match app.engine.running(tenant, sandbox) {
         Some(generation) => generation,
@@ -271,7 +272,7 @@ async fn listening(app: &App, admitted: &Admitted) -> String {
 fn switch(
     app: &Arc<App>,
     target: &Target,
-    mut response: http::Response<Incoming>,
+    mut response: http::Response<Driven>,
     client: Option<OnUpgrade>,
     slot: Slot,
 ) -> Result<Response, ApiError> {

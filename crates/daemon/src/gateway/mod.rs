@@ -18,24 +18,29 @@ mod access;
 mod address;
 mod forward;
 mod headers;
+mod line;
 mod link;
 mod page;
 mod slots;
 mod token;
 mod upstream;
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::Router;
+use axum::extract::Request;
 use axum::response::Response;
+use axum::routing::future::RouteFuture;
 use burrow_api::ErrorCode;
 use burrow_engine::Engine;
 use burrow_model::SandboxId;
 use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Either};
 use http::Method;
 use tokio::sync::OnceCell;
 
@@ -88,23 +93,51 @@ impl Gateway {
     }
 }
 
-/// Takes requests that are meant for a sandbox's port; all others go on to the routes.
-pub(crate) async fn divert(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let addressed = {
+/// The daemon's whole surface: requests that are meant for a sandbox's port, and behind them the routes.
+///
+/// Not a layer of the router's: a layer is part of every route, and made anew for every request.
+#[derive(Clone, Debug)]
+pub(crate) struct Front {
+    app: Arc<App>,
+    routes: Router,
+}
+
+impl Front {
+    pub(crate) fn new(app: Arc<App>, routes: Router) -> Self {
+        Self { app, routes }
+    }
+}
+
+impl tower::Service<Request> for Front {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Either<RouteFuture<Infallible>, BoxFuture<'static, Result<Response, Infallible>>>;
+
+    fn poll_ready(&mut self, ctx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        tower::Service::<Request>::poll_ready(&mut self.routes, ctx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
         let authority = address::authority(request.uri(), request.headers());
-        address::addressed(authority, request.uri().path(), app.config.gateway.domain())
-    };
-    let target = match addressed {
-        Addressed::Api => return next.run(request).await,
-        Addressed::Malformed(reason) => {
-            let error = ApiError::invalid(reason).hint(ADDRESS_HINT);
-            return page::refuse(error, Audience::of(&request));
+        match address::addressed(authority, request.uri().path(), self.app.config.gateway.domain()) {
+            Addressed::Api => Either::Left(self.routes.call(request)),
+            Addressed::Malformed(reason) => {
+                let error = ApiError::invalid(reason).hint(ADDRESS_HINT);
+                let refusal = page::refuse(error, Audience::of(&request));
+                Either::Right(Box::pin(std::future::ready(Ok(refusal))))
+            }
+            Addressed::Port(target) => {
+                let app = self.app.clone();
+                Either::Right(Box::pin(async move { Ok(pass(&app, &target, request).await) }))
+            }
         }
-        Addressed::Port(target) => target,
-    };
+    }
+}
+
+/// Passes a request into a sandbox; what goes wrong is an answer too.
+async fn pass(app: &Arc<App>, target: &Target, request: Request) -> Response {
     let (began, audience, method) = (Instant::now(), Audience::of(&request), request.method().clone());
-    // Boxed: requests that are not for a port, which pass here too, should not carry its weight.
-    let answered = AssertUnwindSafe(Box::pin(serve(&app, &target, request))).catch_unwind().await;
+    let answered = AssertUnwindSafe(serve(app, target, request)).catch_unwind().await;
     let response = match answered {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => page::refuse(error, audience),

@@ -1,7 +1,8 @@
 //! Connections to servers inside sandboxes: kept alive and used again, per port and per start of the sandbox.
 //!
-//! HTTP/1.1 for everything, HTTP/2 with prior knowledge for gRPC, which cannot be said in HTTP/1.1. A sandbox that was
-//! started anew is another place: nothing of its earlier life is used again.
+//! HTTP/1.1 for everything, HTTP/2 with prior knowledge for gRPC, which cannot be said in HTTP/1.1. Requests without a
+//! body, which are most, drive their connection themselves ([`super::line`]); for the others a task does. A sandbox that
+//! was started anew is another place: nothing of its earlier life is used again.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -16,13 +17,16 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use burrow_engine::{Engine, EngineError, PortStream};
 use burrow_model::{SandboxId, TenantId};
+use http::header::UPGRADE;
 use http::{Request, Response, Uri};
-use hyper::body::Incoming;
+use hyper::body::Body as _;
 use hyper::client::conn::http2;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::line::{Driven, Line, LineError, Lines};
 
 /// Connections kept for later, per port. More clients than this at once open and close some.
 const IDLE_MAX: usize = 128;
@@ -51,6 +55,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Upstreams {
     engine: Engine,
+    lines: Lines,
     http1: legacy::Client<Connector, Body>,
     http2: Arc<Mutex<HashMap<Place, Shared>>>,
 }
@@ -79,7 +84,8 @@ impl Upstreams {
             // The client's own `Host` goes on; the pool's address is nobody's business.
             .set_host(false)
             .build(Connector { engine: engine.clone() });
-        Self { engine, http1, http2: Arc::default() }
+        let lines = Lines::new(IDLE_MAX, IDLE_TIME);
+        Self { engine, lines, http1, http2: Arc::default() }
     }
 
     /// Sends a request whose address is a path only.
@@ -87,16 +93,49 @@ impl Upstreams {
         &self,
         place: &Place,
         mut request: Request<Body>,
-    ) -> Result<Response<Incoming>, UpstreamError> {
+    ) -> Result<Response<Driven>, UpstreamError> {
+        *request.version_mut() = http::Version::HTTP_11;
+        if request.body().is_end_stream() && !request.headers().contains_key(UPGRADE) {
+            return self.send_on_a_line(place, request).await;
+        }
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let uri = format!("http://{place}{path}");
         *request.uri_mut() =
             uri.parse().map_err(|error: http::uri::InvalidUri| UpstreamError::Broken(error.into()))?;
-        *request.version_mut() = http::Version::HTTP_11;
-        self.http1.request(request).await.map_err(|error| match connect_error(&error) {
+        let sent = self.http1.request(request).await.map_err(|error| match connect_error(&error) {
             Some(error) => UpstreamError::Connect(Box::new(error)),
             None => UpstreamError::Broken(error.into()),
-        })
+        });
+        sent.map(|response| response.map(Driven::from))
+    }
+
+    async fn send_on_a_line(
+        &self,
+        place: &Place,
+        mut request: Request<Body>,
+    ) -> Result<Response<Driven>, UpstreamError> {
+        // A line that turns out to be closed is one less; the last attempt is a new one.
+        for attempt in 0..=IDLE_MAX {
+            let kept = std::future::poll_fn(|ctx| Poll::Ready(self.lines.take(place, ctx.waker()))).await;
+            let mut line = match kept.filter(|_| attempt < IDLE_MAX) {
+                Some(line) => line,
+                None => self.open(place).await?,
+            };
+            match line.exchange(request).await {
+                Ok(response) => {
+                    return Ok(response.map(|body| self.lines.driven(place.clone(), line, body)));
+                }
+                Err(LineError::Unsent(unsent)) => request = *unsent,
+                Err(LineError::Broken(error)) => return Err(UpstreamError::Broken(error)),
+            }
+        }
+        Err(UpstreamError::Broken("the server closes every connection at once".into()))
+    }
+
+    async fn open(&self, place: &Place) -> Result<Box<Line>, UpstreamError> {
+        let stream = self.engine.connect_port(&place.tenant, &place.sandbox, place.port).await;
+        let stream = stream.map_err(|error| UpstreamError::Connect(Box::new(error)))?;
+        Line::open(stream).await.map_err(|error| UpstreamError::Broken(error.into()))
     }
 
     /// Sends a request whose address is whole, over HTTP/2.
@@ -104,7 +143,7 @@ impl Upstreams {
         &self,
         place: &Place,
         mut request: Request<Body>,
-    ) -> Result<Response<Incoming>, UpstreamError> {
+    ) -> Result<Response<Driven>, UpstreamError> {
         *request.version_mut() = http::Version::HTTP_2;
         let mut sender = match self.shared(place) {
             Some(sender) => sender,
@@ -112,7 +151,7 @@ impl Upstreams {
         };
         let broken = |error: hyper::Error| UpstreamError::Broken(error.into());
         sender.ready().await.map_err(broken)?;
-        sender.send_request(request).await.map_err(broken)
+        sender.send_request(request).await.map(|response| response.map(Driven::from)).map_err(broken)
     }
 
     fn shared(&self, place: &Place) -> Option<http2::SendRequest<Body>> {

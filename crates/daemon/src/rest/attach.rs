@@ -33,6 +33,7 @@ use super::execs::ExecPath;
 use super::input::Params;
 use super::output::notice;
 use super::refusals::{ByGuest, Common};
+use super::remember::{Tails, remembered};
 use super::stream::{GuestReader, GuestWriter, hung_up, next_frame, shutting_down};
 use super::upload::send_bytes;
 use super::{App, Segments, rollback};
@@ -128,12 +129,13 @@ type Sink = SplitSink<WebSocket, Message>;
 
 /// Sends output until the end; the last message is left to the caller. `None`: the client is gone.
 async fn pump_output(
-    app: &App,
+    app: &Arc<App>,
     guest: &Guest,
     reader: &mut GuestReader,
     held: Option<rollback::Reader>,
     sink: &mut Sink,
 ) -> Option<AttachServerMessage> {
+    let mut tails = Tails::default();
     loop {
         let frame = match next_frame(app, guest, reader).await {
             None => return Some(AttachServerMessage::Error { error: shutting_down() }),
@@ -144,6 +146,7 @@ async fn pump_output(
             Some(Ok(Some(frame))) => frame,
         };
         let message = if let Some((stream, offset, bytes)) = convert::stream_of(&frame) {
+            tails.push(stream, bytes);
             Message::Binary(Bytes::from(encode_output(stream, offset, bytes)))
         } else {
             match notice(guest, &frame) {
@@ -151,7 +154,8 @@ async fn pump_output(
                 Ok(AttachNotice::Exit(info)) => {
                     let exec = convert::exec_started(&guest.sandbox().id, info);
                     let exec = with_denials(app, &guest.sandbox().tenant, exec).await;
-                    let exec = Box::new(rollback::last_word(app, held, exec).await);
+                    let exec = rollback::last_word(app, held, exec).await;
+                    let exec = Box::new(remembered(app, guest, exec, &tails).await);
                     return Some(AttachServerMessage::Exit { exec });
                 }
                 // We asked to follow, so there is no such end.

@@ -116,28 +116,38 @@ impl Caller {
 
     /// The snapshot that `text` names: an id, the beginning of one, or a name.
     pub(crate) async fn snapshot(&self, app: &App, text: &str) -> Result<Snapshot, ApiError> {
-        check_reference(text)?;
-        let Some(bound) = self.bound_to() else {
-            return Ok(app.engine.find_snapshot(self.tenant(), text).await?);
-        };
-        // As with sandboxes: only those of the one sandbox are compared, so that nothing tells of others.
-        let filter = SnapshotFilter { sandbox: Some(bound.clone()), ..SnapshotFilter::default() };
-        let all = PageRequest { cursor: None, limit: burrow_catalog::PAGE_LIMIT_MAX };
-        let own = app.engine.snapshots(self.tenant(), filter, all).await?.rows;
-        let named = |snapshot: &&Snapshot| {
-            let named = snapshot.name.as_ref().is_some_and(|name| name.as_str() == text);
-            named || (text.len() > SnapshotId::PREFIX.len() && snapshot.id.as_str().starts_with(text))
-        };
-        let mut fitting = own.iter().filter(named);
-        match (fitting.next(), fitting.next()) {
-            // Looked up again for what lists leave out.
-            (Some(one), None) => Ok(app.engine.find_snapshot(self.tenant(), one.id.as_str()).await?),
-            (Some(one), Some(other)) => {
-                let candidates = vec![one.id.clone(), other.id.clone()];
-                Err(CatalogError::AmbiguousSnapshot { candidates }.into())
-            }
-            (None, _) => Err(EngineError::SnapshotNotFound { what: text.to_owned() }.into()),
+        snapshot_within(app, self.tenant(), self.bound_to(), text).await
+    }
+}
+
+/// The snapshot that `text` names; with `bound`, among those of that sandbox only.
+pub(crate) async fn snapshot_within(
+    app: &App,
+    tenant: &TenantId,
+    bound: Option<&SandboxId>,
+    text: &str,
+) -> Result<Snapshot, ApiError> {
+    check_reference(text)?;
+    let Some(bound) = bound else {
+        return Ok(app.engine.find_snapshot(tenant, text).await?);
+    };
+    // As with sandboxes: only those of the one sandbox are compared, so that nothing tells of others.
+    let filter = SnapshotFilter { sandbox: Some(bound.clone()), ..SnapshotFilter::default() };
+    let all = PageRequest { cursor: None, limit: burrow_catalog::PAGE_LIMIT_MAX };
+    let own = app.engine.snapshots(tenant, filter, all).await?.rows;
+    let named = |snapshot: &&Snapshot| {
+        let named = snapshot.name.as_ref().is_some_and(|name| name.as_str() == text);
+        named || (text.len() > SnapshotId::PREFIX.len() && snapshot.id.as_str().starts_with(text))
+    };
+    let mut fitting = own.iter().filter(named);
+    match (fitting.next(), fitting.next()) {
+        // Looked up again for what lists leave out.
+        (Some(one), None) => Ok(app.engine.find_snapshot(tenant, one.id.as_str()).await?),
+        (Some(one), Some(other)) => {
+            let candidates = vec![one.id.clone(), other.id.clone()];
+            Err(CatalogError::AmbiguousSnapshot { candidates }.into())
         }
+        (None, _) => Err(EngineError::SnapshotNotFound { what: text.to_owned() }.into()),
     }
 }
 

@@ -1,5 +1,5 @@
-//! `GET /v1/backup`: everything as one tar: the configuration, the catalog, and the volume of every image, snapshot and
-//! sandbox. No processes: what `restore.rs` makes of rows that name dumps is in its header.
+//! `GET /v1/backup`: everything as one tar: the configuration, the catalog, the volume of every image, snapshot and
+//! sandbox, and what was remembered with its artifacts. No processes: what `restore.rs` makes of rows that name dumps is in its header.
 //!
 //! The catalog is copied to a file first, consistent and while everything goes on, then streamed from it. Volumes are
 //! streams of unknown length, so each is cut into numbered pieces. `restore.rs` reads what is written here; the format
@@ -17,13 +17,14 @@ use burrow_engine::EngineError;
 use burrow_model::Snapshot;
 use burrow_volumes::{VolumeError, VolumeId};
 use bytes::{Bytes, BytesMut};
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 
 use super::App;
+use crate::config::ArtifactsConfig;
 use super::auth::Admin;
 use super::error::ApiError;
 use super::input::NoParams;
@@ -41,7 +42,7 @@ const BLOCK_BYTES: usize = 512;
 #[utoipa::path(
     get, path = "/v1/backup", tag = "daemon",
     responses(
-        (status = 200, description = "A tar archive of the configuration, the catalog and all volumes",
+        (status = 200, description = "A tar archive of the configuration, the catalog, all volumes and all memory",
          body = Vec<u8>, content_type = "application/x-tar"),
         Common,
     ),
@@ -90,7 +91,33 @@ async fn write(app: &App, archive: &Archive, copy: Copy) -> io::Result<()> {
         let sandbox = VolumeId::Sandbox { id: row.id.clone(), image: row.image };
         volume(app, archive, row.id.as_str(), &sandbox).await?;
     }
+    memory(app, archive).await?;
     archive.send(Bytes::from_static(&[0; 2 * BLOCK_BYTES])).await
+}
+
+/// After the catalog was copied, so that every number it names is in here. What was remembered since is seen by the
+/// branches that wrote it, as if it had come before.
+async fn memory(app: &App, archive: &Archive) -> io::Result<()> {
+    let memory = app.engine.memory();
+    for space in memory.spaces().await.map_err(io::Error::other)? {
+        let copy = Copy(app.config.state_dir.join(format!("backup-{}.db", burrow_model::OperationId::generate())));
+        if memory.copy_to(&space, &copy.0).await.map_err(io::Error::other)? {
+            archive.file(&format!("memory/{space}.db"), &copy.0).await?;
+        }
+    }
+    if !matches!(app.config.memory.artifacts, ArtifactsConfig::Folder(_)) {
+        // A bucket outlives this host by itself, and may hold more than anybody wants in one file.
+        return Ok(());
+    }
+    for blob in memory.blobs().await.map_err(io::Error::other)? {
+        let Some(mut pieces) = memory.blob(&blob).await.map_err(io::Error::other)? else { continue };
+        archive.send(archive.header(&format!("artifacts/{}", blob.place), blob.bytes)).await?;
+        while let Some(piece) = pieces.next().await {
+            archive.send(piece?).await?;
+        }
+        archive.send(padding(blob.bytes)).await?;
+    }
+    Ok(())
 }
 
 /// Oldest first: each is the difference to the one before it, if that is in the archive.

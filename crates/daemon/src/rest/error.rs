@@ -15,6 +15,7 @@ use burrow_egress::EgressError;
 use burrow_engine::EngineError;
 use burrow_guest::protocol::{ErrorCode as GuestCode, RequestError};
 use burrow_images::ImageError;
+use burrow_memory::MemoryError;
 use burrow_model::Refusal;
 use burrow_network::NetworkError;
 use burrow_runtime::RuntimeError;
@@ -104,72 +105,19 @@ impl std::fmt::Display for Cause {
 
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
-        let code = match &error {
-            EngineError::Catalog(inner) => code_of_catalog(inner),
-            EngineError::Volume(inner) => code_of_volume(inner),
-            EngineError::Network(inner) => code_of_network(inner),
-            EngineError::Egress(inner) => code_of_egress(inner),
-            EngineError::Runtime(inner) => code_of_runtime(inner),
-            EngineError::Image(inner) => code_of_image(inner),
-            EngineError::ImageUnfit { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Unprocessable),
-            EngineError::BuildStep { .. } | EngineError::ImagesInArchive { .. } => ErrorCode::Unprocessable,
-            EngineError::ImageNeedsName { .. } | EngineError::PlatformUnknown { .. } => {
-                ErrorCode::InvalidRequest
-            }
-            EngineError::ImagesBusy { .. } => ErrorCode::Busy,
-            EngineError::Guest { source, .. } => code_of_guest(source),
-            EngineError::NotFound { .. }
-            | EngineError::ExecNotFound { .. }
-            | EngineError::NoExec { .. }
-            | EngineError::ServiceNotFound { .. }
-            | EngineError::ImageNotFound { .. }
-            | EngineError::SnapshotNotFound { .. }
-            | EngineError::Gone { .. } => ErrorCode::NotFound,
-            EngineError::NameTaken { .. }
-            | EngineError::SnapshotNameTaken { .. }
-            | EngineError::Replaced { .. }
-            | EngineError::BuildInProgress { .. }
-            | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
-            EngineError::SnapshotInUse { .. }
-            | EngineError::SnapshotBusy { .. }
-            | EngineError::SnapshotsLeft { .. } => ErrorCode::SnapshotInUse,
-            EngineError::Asleep { .. } => ErrorCode::SandboxAsleep,
-            EngineError::NoHibernate { .. } | EngineError::OtherDriver { .. } => ErrorCode::Unsupported,
-            EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,
-            EngineError::Policy(_) | EngineError::ForkCount { .. } => ErrorCode::InvalidRequest,
-            EngineError::Refused {
-                refusal:
-                    Refusal::Stopped | Refusal::Failed | Refusal::Creating | Refusal::Deleting | Refusal::Moving,
-                ..
-            } => ErrorCode::NotRunning,
-            EngineError::Limits(_) | EngineError::PortReserved { .. } => ErrorCode::InvalidRequest,
-            EngineError::PortClosed { .. } => ErrorCode::PortClosed,
-            EngineError::DriverUnknown { .. }
-            | EngineError::LimitAboveMax { .. }
-            | EngineError::SetUnknown { .. }
-            | EngineError::NetworkPolicy { .. }
-            | EngineError::RuleNotFound { .. }
-            | EngineError::RulesMax { .. } => ErrorCode::Unprocessable,
-            EngineError::DriverUnavailable { .. } => ErrorCode::Unsupported,
-            EngineError::SandboxesMax { .. } | EngineError::PublishedMax { .. } => ErrorCode::TooMany,
-            EngineError::PoolReserve { .. } | EngineError::NoRoom { .. } => ErrorCode::NoSpace,
-            EngineError::Busy { .. } | EngineError::ShuttingDown => ErrorCode::Busy,
-            EngineError::GuestUnreachable { .. } | EngineError::GuestTimeout { .. } => {
-                ErrorCode::GuestUnreachable
-            }
-            EngineError::Injected { .. } => ErrorCode::Internal,
-        };
+        let code = code_of_engine(&error);
         let hint =
             error.hint().or_else(|| hint_of_seam(&error)).map(str::to_owned).or_else(|| general_hint(code));
+        // Where its own words name files of the host, others are found.
         let message = if matches!(&error, EngineError::Image(ImageError::Io { .. })) {
-            // Its own words name files of the host.
             "could not store or read the image's files".to_owned()
+        } else if let EngineError::Memory(inner) = &error {
+            memory_message(inner)
         } else {
             error.to_string()
         };
         let api = Self { code, message: printable(&message), hint, cause: None };
-        // A sandbox that is full, or whatever else its guest says, is its owner's business and not the operator's.
-        let ours = is_ours(code) && !matches!(error, EngineError::Guest { .. });
+        let ours = is_ours(code) && !is_the_owners(&error);
         if ours { api.cause(error) } else { api }
     }
 }
@@ -178,6 +126,17 @@ impl From<CatalogError> for ApiError {
     fn from(error: CatalogError) -> Self {
         EngineError::Catalog(error).into()
     }
+}
+
+impl From<MemoryError> for ApiError {
+    fn from(error: MemoryError) -> Self {
+        EngineError::Memory(error).into()
+    }
+}
+
+/// A sandbox that is full, or whatever else its guest says, is its owner's business and not the operator's.
+fn is_the_owners(error: &EngineError) -> bool {
+    matches!(error, EngineError::Guest { .. } | EngineError::Memory(MemoryError::Full { .. }))
 }
 
 /// Whether the log must say more than the answer does.
@@ -215,10 +174,74 @@ fn general_hint(code: ErrorCode) -> Option<String> {
     Some(hint.to_owned())
 }
 
+fn code_of_engine(error: &EngineError) -> ErrorCode {
+    match error {
+        EngineError::Catalog(inner) => code_of_catalog(inner),
+        EngineError::Volume(inner) => code_of_volume(inner),
+        EngineError::Network(inner) => code_of_network(inner),
+        EngineError::Egress(inner) => code_of_egress(inner),
+        EngineError::Runtime(inner) => code_of_runtime(inner),
+        EngineError::Image(inner) => code_of_image(inner),
+        EngineError::ImageUnfit { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Unprocessable),
+        EngineError::BuildStep { .. } | EngineError::ImagesInArchive { .. } => ErrorCode::Unprocessable,
+        EngineError::ImageNeedsName { .. } | EngineError::PlatformUnknown { .. } => ErrorCode::InvalidRequest,
+        EngineError::ImagesBusy { .. } => ErrorCode::Busy,
+        EngineError::Guest { source, .. } => code_of_guest(source),
+        EngineError::NotFound { .. }
+        | EngineError::ExecNotFound { .. }
+        | EngineError::NoExec { .. }
+        | EngineError::ServiceNotFound { .. }
+        | EngineError::ImageNotFound { .. }
+        | EngineError::SnapshotNotFound { .. }
+        | EngineError::MemoryNotFound { .. }
+        | EngineError::SpaceNotFound { .. }
+        | EngineError::Gone { .. } => ErrorCode::NotFound,
+        EngineError::NameTaken { .. }
+        | EngineError::SnapshotNameTaken { .. }
+        | EngineError::Replaced { .. }
+        | EngineError::BuildInProgress { .. }
+        | EngineError::SpaceInUse { .. }
+        | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
+        EngineError::SnapshotInUse { .. }
+        | EngineError::SnapshotBusy { .. }
+        | EngineError::SnapshotsLeft { .. } => ErrorCode::SnapshotInUse,
+        EngineError::Asleep { .. } => ErrorCode::SandboxAsleep,
+        EngineError::NoHibernate { .. } | EngineError::OtherDriver { .. } => ErrorCode::Unsupported,
+        EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,
+        EngineError::Policy(_) | EngineError::ForkCount { .. } | EngineError::AttachedMax { .. } => {
+            ErrorCode::InvalidRequest
+        }
+        EngineError::Memory(inner) => code_of_memory(inner),
+        EngineError::Refused {
+            refusal:
+                Refusal::Stopped | Refusal::Failed | Refusal::Creating | Refusal::Deleting | Refusal::Moving,
+            ..
+        } => ErrorCode::NotRunning,
+        EngineError::Limits(_) | EngineError::PortReserved { .. } => ErrorCode::InvalidRequest,
+        EngineError::PortClosed { .. } => ErrorCode::PortClosed,
+        EngineError::DriverUnknown { .. }
+        | EngineError::LimitAboveMax { .. }
+        | EngineError::SetUnknown { .. }
+        | EngineError::NetworkPolicy { .. }
+        | EngineError::RuleNotFound { .. }
+        | EngineError::RulesMax { .. } => ErrorCode::Unprocessable,
+        EngineError::DriverUnavailable { .. } => ErrorCode::Unsupported,
+        EngineError::SandboxesMax { .. } | EngineError::PublishedMax { .. } => ErrorCode::TooMany,
+        EngineError::PoolReserve { .. } | EngineError::NoRoom { .. } => ErrorCode::NoSpace,
+        EngineError::Busy { .. } | EngineError::ShuttingDown => ErrorCode::Busy,
+        EngineError::GuestUnreachable { .. } | EngineError::GuestTimeout { .. } => {
+            ErrorCode::GuestUnreachable
+        }
+        EngineError::Injected { .. } => ErrorCode::Internal,
+    }
+}
+
 fn code_of_catalog(error: &CatalogError) -> ErrorCode {
     match error {
         CatalogError::NameTaken { .. }
         | CatalogError::SnapshotNameTaken { .. }
+        | CatalogError::SpaceNameTaken { .. }
+        | CatalogError::TooManySpaces
         | CatalogError::TooManySnapshots { .. }
         | CatalogError::LastAdminKey => ErrorCode::Conflict,
         CatalogError::IdempotencyMismatch => ErrorCode::IdempotencyMismatch,
@@ -240,6 +263,43 @@ fn code_of_catalog(error: &CatalogError) -> ErrorCode {
         | CatalogError::Corrupt { .. }
         | CatalogError::Panicked
         | CatalogError::Closed => ErrorCode::Internal,
+    }
+}
+
+fn code_of_memory(error: &MemoryError) -> ErrorCode {
+    match error {
+        MemoryError::NotFound { .. } | MemoryError::BlobGone { .. } => ErrorCode::NotFound,
+        MemoryError::ReadOnly | MemoryError::Upload { .. } => ErrorCode::InvalidRequest,
+        MemoryError::TooLarge { .. } | MemoryError::ValueTooLarge { .. } | MemoryError::TooMany { .. } => {
+            ErrorCode::TooLarge
+        }
+        MemoryError::Invalid { .. } => ErrorCode::Unprocessable,
+        MemoryError::Conflict { .. } | MemoryError::Contested { .. } => ErrorCode::Conflict,
+        MemoryError::Range { .. } => ErrorCode::RangeNotSatisfiable,
+        MemoryError::Full { .. } | MemoryError::DiskFull => ErrorCode::NoSpace,
+        MemoryError::Damaged { .. } | MemoryError::DamagedRow { .. } | MemoryError::DamagedBlob { .. } => {
+            ErrorCode::Damaged
+        }
+        MemoryError::TooNew { .. } => ErrorCode::Unsupported,
+        MemoryError::Busy { .. } | MemoryError::Closed => ErrorCode::Busy,
+        MemoryError::Embed { .. } => ErrorCode::BadGateway,
+        MemoryError::Blob { source, .. } => code_of_io(source).unwrap_or(ErrorCode::BadGateway),
+        MemoryError::Folder { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        MemoryError::Storage { source } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        MemoryError::Panicked => ErrorCode::Internal,
+    }
+}
+
+/// Its own words, except where they name files of the host.
+fn memory_message(error: &MemoryError) -> String {
+    if matches!(error, MemoryError::Damaged { .. }) {
+        "the memory of this space is damaged".to_owned()
+    } else if matches!(error, MemoryError::TooNew { .. }) {
+        "the memory of this space was written by a newer release".to_owned()
+    } else if matches!(error, MemoryError::Folder { .. }) {
+        "could not open the memory of this host".to_owned()
+    } else {
+        error.to_string()
     }
 }
 

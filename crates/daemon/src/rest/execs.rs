@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use burrow_api::{CreateExec, Exec, Page, RunResult, SendSignal, TerminalSize, defaults};
 use burrow_catalog::PageRequest;
-use burrow_engine::{EngineError, ExecOptions, StartedExec};
+use burrow_engine::{EngineError, ExecOptions, Guest, StartedExec};
 use burrow_guest::protocol::{AttachNotice, Frame, Request};
 use burrow_model::{ExecId, SandboxId, TenantId};
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use super::error::ApiError;
 use super::idempotency::{Answer, once};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
 use super::refusals::{ByGuest, Common, Idempotent, Named, WithBody};
+use super::remember::{Tails, remembered, remembered_late};
 use super::rollback::{Guarded, Wish};
 use super::sandboxes::SandboxPath;
 use super::stream::{GuestReader, GuestWriter, hung_up, out_of_turn};
@@ -126,7 +127,11 @@ async fn run(
     let guarded = Guarded::take(&app, &tenant, &sandbox, &options.argv, wish).await?;
     let began = Instant::now();
     let wait = options.attach.is_some();
-    let started = match (app.engine.exec(&tenant, &sandbox, options).await, &guarded) {
+    let begun = match guarded.as_ref().and_then(|guarded| guarded.promise()) {
+        Some(promise) => app.engine.exec_promising(&tenant, &sandbox, options, &promise).await,
+        None => app.engine.exec(&tenant, &sandbox, options).await,
+    };
+    let started = match (begun, &guarded) {
         (Err(error), Some(guarded)) => {
             guarded.not_needed(&app).await;
             return Err(error.into());
@@ -139,7 +144,7 @@ async fn run(
         guarded.began(&app, &id);
     }
     if wait {
-        let mut result = match (finish(started, input).await, &guarded) {
+        let ended = match (finish(started, input).await, &guarded) {
             // Its sandbox may have been put to sleep: the exec may still end, and fail.
             (Err(error), Some(guarded)) => {
                 guarded.keep_promise(&app, id);
@@ -147,10 +152,13 @@ async fn run(
             }
             (result, _) => result?,
         };
+        let Ended { mut result, tails, guest } = ended;
         result.exec = with_denials(&app, &tenant, result.exec).await;
         if let Some(guarded) = &guarded {
             result.exec = guarded.finish(&app, result.exec).await;
         }
+        // Last of all: what was undone is remembered where the sandbox goes on.
+        result.exec = remembered(&app, &guest, result.exec, &tails).await;
         return Answer::json(StatusCode::OK, &result);
     }
     if let Some(guarded) = &guarded {
@@ -163,8 +171,32 @@ async fn run(
     Answer::json(StatusCode::CREATED, &exec)
 }
 
+/// Runs one exec to its end, as a request with `wait` does.
+pub(super) async fn run_to_end(
+    app: &Arc<App>,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+    request: &CreateExec,
+) -> Result<RunResult, ApiError> {
+    let options = convert::exec_options(request)?;
+    let began = Instant::now();
+    let started = app.engine.exec(tenant, sandbox, options).await?;
+    app.metrics.exec_started(began.elapsed());
+    let Ended { mut result, tails, guest } = finish(started, request.input.clone()).await?;
+    result.exec = with_denials(app, tenant, result.exec).await;
+    result.exec = remembered(app, &guest, result.exec, &tails).await;
+    Ok(result)
+}
+
+/// An exec that was waited for.
+struct Ended {
+    result: RunResult,
+    tails: Tails,
+    guest: Guest,
+}
+
 /// Feeds the input and collects the output until the exec has ended.
-async fn finish(started: StartedExec, input: Option<String>) -> Result<RunResult, ApiError> {
+async fn finish(started: StartedExec, input: Option<String>) -> Result<Ended, ApiError> {
     let StartedExec { guest, connection, .. } = started;
     let (mut reader, mut writer) = connection.split();
     let mut output = Collected::default();
@@ -181,12 +213,13 @@ async fn finish(started: StartedExec, input: Option<String>) -> Result<RunResult
         }
     };
     let exec = convert::exec_started(&guest.sandbox().id, ended);
-    Ok(RunResult {
+    let result = RunResult {
         exec,
         stdout: text(output.stdout),
         stderr: text(output.stderr),
         truncated: output.truncated,
-    })
+    };
+    Ok(Ended { result, tails: output.tails, guest })
 }
 
 /// A process that does not want its input any more is no error.
@@ -214,16 +247,21 @@ struct Collected {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     truncated: bool,
+    /// And the last.
+    tails: Tails,
 }
 
 impl Collected {
     async fn collect(
         &mut self,
-        guest: &burrow_engine::Guest,
+        guest: &Guest,
         reader: &mut GuestReader,
     ) -> Result<burrow_guest::protocol::ExecInfo, ApiError> {
         loop {
             let frame = reader.next().await.map_err(|error| guest.error(error))?;
+            if let Some((stream, _, bytes)) = frame.as_ref().and_then(convert::stream_of) {
+                self.tails.push(stream, bytes);
+            }
             match frame {
                 Some(Frame::Stdout { bytes, .. }) => self.truncated |= append(&mut self.stdout, &bytes),
                 Some(Frame::Stderr { bytes, .. }) => self.truncated |= append(&mut self.stderr, &bytes),
@@ -342,7 +380,8 @@ pub(crate) async fn wait(
     let waited =
         app.draining.run_until_cancelled(app.engine.wait_exec(caller.tenant(), &sandbox, &exec, bound)).await;
     let record = waited.ok_or(EngineError::ShuttingDown)??;
-    Ok(Json(app.rollbacks.told(with_denials(&app, caller.tenant(), convert::exec(record)).await)))
+    let exec = app.rollbacks.told(with_denials(&app, caller.tenant(), convert::exec(record)).await);
+    Ok(Json(remembered_late(&app, caller.tenant(), &sandbox, exec).await))
 }
 
 #[utoipa::path(

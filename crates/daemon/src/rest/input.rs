@@ -35,33 +35,67 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
-        if !is_json(request.headers()) {
-            let message = "could not read the body: it must come as `application/json`";
-            return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
-        }
-        let bytes_max = app.config.bounds.json_body_bytes;
-        let length =
-            request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if length.is_some_and(|length| length > bytes_max as u64) {
-            return Err(too_large(bytes_max));
-        }
-        let bytes = match tokio::time::timeout(BODY_TIMEOUT, collect(request.into_body(), bytes_max)).await {
-            Ok(bytes) => bytes?,
-            Err(_) => return Err(ApiError::invalid("could not read the body: it did not arrive in time")),
-        };
+        let bytes = read_json(request, app.config.bounds.json_body_bytes, "limits.json_body").await?;
         let value = parse(&bytes)?;
         Ok(Self { value, bytes })
     }
 }
 
-async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+/// A JSON body for memory, which may be larger than others.
+#[derive(Debug)]
+pub(crate) struct MemoryBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for MemoryBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let RawMemoryBody(bytes) = RawMemoryBody::from_request(request, app).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+/// The same, for those who have to look at it before they know its shape.
+#[derive(Debug)]
+pub(crate) struct RawMemoryBody(pub(crate) Bytes);
+
+impl FromRequest<Arc<App>> for RawMemoryBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let bytes = read_json(request, app.config.memory.body_bytes, "memory.body").await?;
+        if std::str::from_utf8(&bytes).is_err() {
+            let error = ApiError::invalid("could not read the body: it is not UTF-8");
+            return Err(error.hint("what is not text belongs in an artifact: its bytes are kept as they are"));
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// The bytes of a JSON body; `key` is what bounds it.
+async fn read_json(request: Request, bytes_max: usize, key: &str) -> Result<Bytes, ApiError> {
+    if !is_json(request.headers()) {
+        let message = "could not read the body: it must come as `application/json`";
+        return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
+    }
+    let length =
+        request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > bytes_max as u64) {
+        return Err(too_large(bytes_max, key));
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, collect(request.into_body(), bytes_max, key)).await {
+        Ok(bytes) => bytes,
+        Err(_) => Err(ApiError::invalid("could not read the body: it did not arrive in time")),
+    }
+}
+
+async fn collect(mut body: Body, bytes_max: usize, key: &str) -> Result<Bytes, ApiError> {
     let mut first: Option<Bytes> = None;
     let mut more = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| ApiError::invalid("could not read the body").cause(error))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.as_ref().map_or(0, Bytes::len) + more.len() + data.len() > bytes_max {
-            return Err(too_large(bytes_max));
+            return Err(too_large(bytes_max, key));
         }
         match &first {
             None => first = Some(data),
@@ -78,9 +112,9 @@ async fn collect(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     Ok(whole.freeze())
 }
 
-fn too_large(bytes_max: usize) -> ApiError {
+fn too_large(bytes_max: usize, key: &str) -> ApiError {
     let message = format!("could not read the body: it is larger than {bytes_max} bytes");
-    ApiError::new(ErrorCode::TooLarge, message).hint("`limits.json_body` in the configuration sets the bound")
+    ApiError::new(ErrorCode::TooLarge, message).hint(format!("`{key}` in the configuration sets the bound"))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -24,12 +24,14 @@ mod input;
 pub(crate) mod keys;
 pub(crate) mod lineage;
 pub(crate) mod listing;
+pub(crate) mod memory;
 mod observe;
 pub(crate) mod output;
 pub(crate) mod ports;
 pub(crate) mod power;
 mod range;
 pub(crate) mod refusals;
+mod remember;
 mod rollback;
 pub(crate) mod sandboxes;
 pub(crate) mod services;
@@ -59,7 +61,8 @@ use tokio_util::task::TaskTracker;
 use utoipa::IntoParams;
 
 use crate::config::Config;
-use crate::gateway::{self, Gateway};
+use crate::gateway::{Front, Gateway};
+use crate::memory::Keeper;
 use crate::metrics::Metrics;
 use error::ApiError;
 
@@ -78,22 +81,33 @@ pub(crate) struct App {
     pub(crate) operations: TaskTracker,
     /// Execs with a snapshot to go back to.
     rollbacks: rollback::Rollbacks,
+    /// Execs on their way into memory.
+    remembering: remember::Remembering,
+    /// What memory needs besides itself.
+    pub(crate) memory: Keeper,
     /// Cancelled when the daemon is about to end: streams say so and end.
     pub(crate) draining: CancellationToken,
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine, config: Config, draining: CancellationToken) -> Arc<Self> {
+    pub(crate) fn new(
+        engine: Engine,
+        config: Config,
+        memory: Keeper,
+        draining: CancellationToken,
+    ) -> Arc<Self> {
         Arc::new(Self {
             gateway: Gateway::new(&engine, &config.gateway),
-            engine,
             metrics: Metrics::new(),
             requests: Arc::new(Semaphore::new(config.bounds.requests)),
             tasks: TaskTracker::new(),
             operations: TaskTracker::new(),
             rollbacks: rollback::Rollbacks::default(),
+            remembering: remember::Remembering::new(),
+            memory,
             draining,
             config,
+            engine,
         })
     }
 
@@ -116,8 +130,11 @@ impl App {
     }
 }
 
+pub(crate) use memory::memory_door_router;
+pub(crate) use rollback::resume as resume_promises;
+
 /// The whole surface.
-pub(crate) fn router(app: Arc<App>) -> Router {
+pub(crate) fn router(app: Arc<App>) -> Front {
     let open = Router::new()
         .route("/healthz", get(host::health))
         .route("/readyz", get(host::ready))
@@ -137,15 +154,16 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(snapshot_routes())
         .merge(exec_routes())
         .merge(file_routes())
-        .merge(image_routes());
-    router
+        .merge(image_routes())
+        .merge(memory::routes());
+    let routes = router
         .fallback(no_such_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
-        // In front of all: on a sandbox's host every path is the sandbox's.
-        .layer(middleware::from_fn_with_state(app.clone(), gateway::divert))
-        .with_state(app)
+        .with_state(app.clone());
+    // In front of all: on a sandbox's host every path is the sandbox's.
+    Front::new(app, routes)
 }
 
 fn sandbox_routes() -> Router<Arc<App>> {

@@ -20,6 +20,7 @@ use tracing::Instrument as _;
 
 use super::App;
 use super::error::{ApiError, Cause};
+use super::memory::Door;
 use crate::server::InFlight;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,6 +33,7 @@ const SHOWN_LENGTH_MAX: usize = 63;
 
 pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
+    let quiet = request.extensions().get::<Door>().is_some();
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unknown", MatchedPath::as_str);
@@ -55,6 +57,8 @@ pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next:
         Some(cause) => {
             tracing::warn!(%method, route, status = status.as_u16(), ms, sandbox, exec, %cause, "refused");
         }
+        // What a sandbox asks through its own door, as often as it likes, is no line of the operator's log.
+        None if quiet => tracing::debug!(%method, route, status = status.as_u16(), ms, "answered"),
         None => tracing::info!(%method, route, status = status.as_u16(), ms, sandbox, exec, "answered"),
     });
     response.headers_mut().insert(REQUEST_ID, id);
@@ -67,7 +71,12 @@ pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, nex
     if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
         return next.run(request).await;
     }
-    let Ok(permit) = app.requests.clone().try_acquire_owned() else {
+    let slots = match request.extensions().get::<Door>() {
+        None => app.requests.clone(),
+        // Of its own, so that no sandbox takes the daemon's.
+        Some(door) => door.slots.clone(),
+    };
+    let Ok(permit) = slots.try_acquire_owned() else {
         return ApiError::new(ErrorCode::Busy, "the daemon has too many requests at once")
             .hint("try again in a moment, or raise `limits.requests` in the configuration")
             .into_response();

@@ -26,6 +26,7 @@ use super::error::ApiError;
 use super::execs::ExecPath;
 use super::input::Params;
 use super::refusals::{ByGuest, Common};
+use super::remember::{Tails, remembered};
 use super::stream::{
     GuestReader, GuestWriter, broken, hung_up, lines, next_frame, out_of_turn, shutting_down,
 };
@@ -86,7 +87,7 @@ pub(crate) async fn output(
     let mut connection = guest.open(&request).await?;
     let _info: ExecInfo = guest.reply(&mut connection).await?;
     let (reader, writer) = connection.split();
-    let source = Source { app, guest, reader, _writer: writer, held, ended: false };
+    let source = Source { app, guest, reader, _writer: writer, held, tails: Tails::default(), ended: false };
     Ok(match params.format {
         Format::Ndjson => lines(chunks(source)),
         Format::Raw => raw(source),
@@ -102,6 +103,7 @@ pub(super) struct Source {
     _writer: GuestWriter,
     /// Of an exec that is undone if it fails, which waits for us.
     held: Option<rollback::Reader>,
+    tails: Tails,
     ended: bool,
 }
 
@@ -112,13 +114,19 @@ impl Source {
             None => OutputChunk::Error { error: shutting_down() },
             Some(Err(error)) => OutputChunk::Error { error: error.into_detail() },
             Some(Ok(None)) => OutputChunk::Error { error: hung_up(&self.guest).into_detail() },
-            Some(Ok(Some(frame))) => chunk(&self.guest, &frame),
+            Some(Ok(Some(frame))) => {
+                if let Some((stream, _, bytes)) = convert::stream_of(&frame) {
+                    self.tails.push(stream, bytes);
+                }
+                chunk(&self.guest, &frame)
+            }
         };
         let chunk = match chunk {
             OutputChunk::Exit { exec } => {
                 let tenant = &self.guest.sandbox().tenant;
                 let exec = with_denials(&self.app, tenant, *exec).await;
                 let exec = rollback::last_word(&self.app, self.held.take(), exec).await;
+                let exec = remembered(&self.app, &self.guest, exec, &self.tails).await;
                 OutputChunk::Exit { exec: Box::new(exec) }
             }
             chunk @ (OutputChunk::Output { .. }

@@ -120,17 +120,14 @@ pub(crate) async fn hibernate(
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let began = Instant::now();
-    let answer =
+    let hibernated =
         changed(
             &app,
             &caller,
             &path,
             |engine, tenant, id| async move { engine.hibernate(&tenant, &id).await },
-        )
-        .await?;
-    app.metrics.moved(Move::Hibernate, began.elapsed());
-    Ok(answer)
+        );
+    timed(&app, Move::Hibernate, hibernated).await
 }
 
 #[utoipa::path(
@@ -146,10 +143,19 @@ pub(crate) async fn wake(
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
 ) -> Result<Json<Sandbox>, ApiError> {
+    let woken =
+        changed(&app, &caller, &path, |engine, tenant, id| async move { engine.wake(&tenant, &id).await });
+    timed(&app, Move::Wake, woken).await
+}
+
+/// A move that is counted with how long it took, if it came about.
+async fn timed(
+    app: &App,
+    which: Move,
+    work: impl Future<Output = Result<Json<Sandbox>, ApiError>>,
+) -> Result<Json<Sandbox>, ApiError> {
     let began = Instant::now();
-    let answer =
-        changed(&app, &caller, &path, |engine, tenant, id| async move { engine.wake(&tenant, &id).await })
-            .await?;
-    app.metrics.moved(Move::Wake, began.elapsed());
+    let answer = work.await?;
+    app.metrics.moved(which, began.elapsed());
     Ok(answer)
 }

@@ -77,3 +77,12 @@ refusals! {
         409 "A name is taken, or a request with the same `Idempotency-Key` is under way",
         422 "The same `Idempotency-Key` came with another body, or the request cannot be carried out",
 }
+refusals! {
+    /// What a request to memory may meet.
+    Remembering:
+        404 "No such sandbox, space, snapshot or thing remembered, or not yours",
+        409 "It is not what was expected any more, or a name is taken",
+        413 "A text, a value or a batch is beyond its bound; the answer names it",
+        422 "The request is well formed and cannot be carried out, or what is stored is damaged",
+        502 "Where vectors or artifacts are kept does not answer",
+}

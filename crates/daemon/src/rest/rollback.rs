@@ -9,16 +9,19 @@
 //! behind. Going back takes the agent back too, and with it the output it still holds: so the task waits until whoever
 //! reads the output has read it, for a while.
 //!
-//! What is promised is known to this daemon only. When it ends before the exec does nothing is rolled back, and the
-//! snapshot is there for somebody to restore.
+//! What is promised is written down before the exec runs, and taken up again by the daemon that comes after this one
+//! ([`resume`]): an exec that still runs is waited for, one that failed meanwhile is undone, and so is one that was cut
+//! short because the host went down.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use burrow_api::{Exec, ExecOutcome, Rollback, RollbackState};
-use burrow_engine::{EngineError, SnapshotOptions};
-use burrow_model::{DESCRIPTION_LENGTH_MAX, ExecId, SandboxId, SnapshotId, SnapshotKind, State, TenantId};
+use burrow_engine::{EngineError, OpenPromise, Promise, SnapshotOptions};
+use burrow_model::{
+    DESCRIPTION_LENGTH_MAX, ExecId, SandboxId, SnapshotId, SnapshotKind, State, StopReason, TenantId,
+};
 use tokio::sync::watch;
 
 use super::App;
@@ -95,6 +98,8 @@ pub(super) struct Guarded {
     sandbox: SandboxId,
     snapshot: SnapshotId,
     keep: bool,
+    /// Once it has begun.
+    exec: OnceLock<ExecId>,
     now: watch::Sender<Now>,
     readers: watch::Sender<Readers>,
 }
@@ -204,13 +209,20 @@ impl Guarded {
             sandbox: sandbox.clone(),
             snapshot,
             keep,
+            exec: OnceLock::new(),
             now: watch::Sender::new(Now { kept: true, rollback }),
             readers: watch::Sender::default(),
         })))
     }
 
+    /// What is promised, if anything is: to be durable before the exec runs.
+    pub(super) fn promise(&self) -> Option<Promise> {
+        self.promised().then(|| Promise { snapshot: self.snapshot.clone(), keep: self.keep, undoing: None })
+    }
+
     /// The exec runs: from here on it is known.
     pub(super) fn began(self: &Arc<Self>, app: &App, exec: &ExecId) {
+        let _ = self.exec.set(exec.clone());
         app.rollbacks.remember(exec.clone(), self.clone());
     }
 
@@ -247,11 +259,9 @@ impl Guarded {
         app.tasks.spawn(async move {
             let ended = work_app.draining.run_until_cancelled(guarded.end_of(&work_app, &exec)).await;
             match ended {
-                None => {
-                    tracing::warn!(%exec, "the daemon ends before an exec that was to be undone on failure")
-                }
+                None => tracing::info!(%exec, "left to the next start to undo if it fails"),
                 Some(Ok(success)) => guarded.settle(&work_app, success).await,
-                Some(Err(error)) => guarded.now_is(RollbackState::Failed, None, Some(error)),
+                Some(Err(error)) => guarded.give_up(&work_app, error).await,
             }
         });
     }
@@ -304,10 +314,16 @@ impl Guarded {
         }
         if success {
             self.let_go(app).await;
+            self.kept_promise(app).await;
             return self.now_is(RollbackState::Unneeded, None, None);
         }
         // The end of the daemon ends the streams too.
         let _ = app.draining.run_until_cancelled(self.was_read()).await;
+        if let (Some(exec), Some(promise)) = (self.exec.get(), self.promise())
+            && let Err(error) = app.engine.begin_undoing(&self.tenant, &self.sandbox, exec, &promise).await
+        {
+            return self.give_up(app, error.into()).await;
+        }
         let (engine, tenant) = (app.engine.clone(), self.tenant.clone());
         let (sandbox, snapshot) = (self.sandbox.clone(), self.snapshot.clone());
         let restored = app
@@ -318,9 +334,25 @@ impl Guarded {
                 let removed = app.engine.delete_snapshot(&self.tenant, &restored.undo.id).await;
                 let left = removed.is_err().then_some(restored.undo.id);
                 self.let_go(app).await;
+                self.kept_promise(app).await;
                 self.now_is(RollbackState::Done, left, None);
             }
-            Err(error) => self.now_is(RollbackState::Failed, None, Some(error)),
+            Err(error) => self.give_up(app, error).await,
+        }
+    }
+
+    /// It cannot be undone; the snapshot stays as the way back.
+    async fn give_up(&self, app: &App, error: ApiError) {
+        self.kept_promise(app).await;
+        self.now_is(RollbackState::Failed, None, Some(error));
+    }
+
+    async fn kept_promise(&self, app: &App) {
+        if let Some(exec) = self.exec.get()
+            && let Err(error) = app.engine.promise_kept(exec).await
+        {
+            // The next start looks at it once more, and finds nothing to do.
+            tracing::warn!(%exec, error = &error as &dyn std::error::Error, "could not note that a promise was kept");
         }
     }
 
@@ -364,6 +396,96 @@ impl Guarded {
         self.readers.send_modify(|readers| readers.ever = true);
         self.settle(app, exec.outcome.as_ref().is_some_and(went_well)).await;
         self.told(exec)
+    }
+}
+
+/// Takes up what earlier daemons promised and did not get to.
+pub(crate) async fn resume(app: &Arc<App>) {
+    let open = match app.engine.open_promises().await {
+        Ok(open) => open,
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            return tracing::error!(error, "could not look for execs that are to be undone on failure");
+        }
+    };
+    for promised in open {
+        let OpenPromise { tenant, sandbox, exec, generation, promise } = promised;
+        tracing::info!(%exec, %sandbox, "an earlier daemon promised to undo this exec if it fails");
+        let guarded = Arc::new(Guarded {
+            tenant,
+            sandbox,
+            snapshot: promise.snapshot,
+            keep: promise.keep,
+            exec: OnceLock::new(),
+            now: watch::Sender::new(Now { kept: true, rollback: Some(in_state(RollbackState::Pending)) }),
+            // Whoever read the output was cut off with that daemon.
+            readers: watch::Sender::new(Readers { now: 0, ever: true }),
+        });
+        guarded.began(app, &exec);
+        let work_app = app.clone();
+        app.tasks.spawn(async move {
+            let how = guarded.come_to(&work_app, &exec, generation, promise.undoing);
+            match work_app.draining.run_until_cancelled(how).await {
+                None => {}
+                Some(Ok(Came::Ended { success })) => guarded.settle(&work_app, success).await,
+                Some(Ok(Came::Back)) => {
+                    guarded.let_go(&work_app).await;
+                    guarded.kept_promise(&work_app).await;
+                    guarded.now_is(RollbackState::Done, None, None);
+                }
+                Some(Err(error)) => guarded.give_up(&work_app, error).await,
+            }
+        });
+    }
+}
+
+/// What became of an exec since the daemon that promised something of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    Ended {
+        success: bool,
+    },
+    /// Its sandbox is back already: the start finished what was under way.
+    Back,
+}
+
+impl Guarded {
+    async fn come_to(
+        &self,
+        app: &App,
+        exec: &ExecId,
+        generation: u64,
+        undoing: Option<u64>,
+    ) -> Result<Came, ApiError> {
+        if let Some(before) = undoing {
+            let row = app.engine.get(&self.tenant, &self.sandbox).await?;
+            return Ok(if row.generation > before { Came::Back } else { Came::Ended { success: false } });
+        }
+        match self.end_of(app, exec).await {
+            Ok(success) => Ok(Came::Ended { success }),
+            Err(lost) => {
+                let row = app.engine.get(&self.tenant, &self.sandbox).await?;
+                let cut_short = row.stop_reason == Some(StopReason::HostRestarted);
+                match row.state {
+                    // It went down with the host.
+                    State::Stopped | State::Failed if cut_short => Ok(Came::Ended { success: false }),
+                    // The same machine, which never heard of it: the daemon ended before it asked.
+                    State::Running if row.generation == generation => Ok(Came::Ended { success: true }),
+                    State::Running
+                    | State::Paused
+                    | State::Hibernating
+                    | State::Hibernated
+                    | State::Waking
+                    | State::Restoring
+                    | State::Creating
+                    | State::Starting
+                    | State::Stopping
+                    | State::Stopped
+                    | State::Deleting
+                    | State::Failed => Err(lost),
+                }
+            }
+        }
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.unbound()?;
     let began = Instant::now();
-    let rotate = body.value.rotate.clone();
+    let (rotate, memory) = (body.value.rotate.clone(), body.value.memory.clone());
     let mut options = convert::create_options(
         body.value,
         &app.config.defaults,
@@ -53,6 +53,8 @@ pub(crate) async fn create(
     if let Some(request) = rotate {
         options.rotate = rotate_policy(&app, &caller, request).await?;
     }
+    let remember = app.config.memory.remember;
+    options.memory = convert::memory_spec(&app.engine, caller.tenant(), memory, remember).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let created = app.see_through(async move { Ok(engine.create(&tenant, options).await?) }).await?;
     if created.fresh {
@@ -166,6 +168,7 @@ pub(crate) async fn update(
     body: JsonBody<UpdateSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let (sleep, rotate) = (body.value.sleep, body.value.rotate.clone());
+    let memory = body.value.memory.clone();
     let mut update = convert::update_options(body.value)?;
     if let Some(request) = sleep {
         // What the request leaves out stays as it is.
@@ -175,6 +178,13 @@ pub(crate) async fn update(
     }
     if let Some(request) = rotate {
         update.rotate = Some(rotate_policy(&app, &caller, request).await?);
+    }
+    if let Some(request) = memory {
+        // Other spaces are beyond the one sandbox that a bound key sees.
+        if request.space.is_some() || request.attached.is_some() {
+            caller.unbound()?;
+        }
+        update.memory = Some(convert::memory_change(&app.engine, caller.tenant(), request).await?);
     }
     changed(
         &app,

@@ -7,10 +7,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use burrow_api::{
-    CreateSnapshot, ForkSandbox, Forked, Page, RestoreSandbox, Restored, Sandbox, SandboxFromSnapshot,
-    Snapshot, SnapshotKind,
+    CreateSnapshot, ErrorCode, ForkSandbox, Forked, Page, RestoreSandbox, Restored, Sandbox,
+    SandboxFromSnapshot, Snapshot, SnapshotKind,
 };
 use burrow_catalog::{Idempotency, SnapshotFilter};
+use burrow_engine::{Engine, EngineError};
+use burrow_model::{SandboxId, SnapshotId, TenantId};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -48,15 +50,40 @@ pub(crate) async fn create(
     let tenant = caller.tenant().clone();
     let scope = format!("snapshots of {sandbox}");
     let (work_app, work_tenant) = (app.clone(), tenant.clone());
+    let bound = caller.bound_to().is_some();
     let work = async move {
         let (began, engine) = (Instant::now(), work_app.engine.clone());
         let taken = work_app
-            .carry_out(async move { Ok(engine.snapshot(&work_tenant, &sandbox, options).await?) })
+            .carry_out(async move {
+                match engine.snapshot(&work_tenant, &sandbox, options).await {
+                    Err(EngineError::SnapshotNameTaken { name, existing }) if bound => {
+                        Err(name_taken(&engine, &work_tenant, &sandbox, name, existing).await)
+                    }
+                    taken => Ok(taken?),
+                }
+            })
             .await?;
         work_app.metrics.moved(Move::Snapshot, began.elapsed());
         Answer::json(StatusCode::CREATED, &convert::snapshot(taken))
     };
     once(&app, &tenant, key, &scope, &body.bytes, work).await
+}
+
+/// What a key that is bound to one sandbox is told: of another sandbox's snapshots no more than that the name is taken,
+/// which names that all share cannot hide.
+async fn name_taken(
+    engine: &Engine,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+    name: String,
+    existing: SnapshotId,
+) -> ApiError {
+    let own =
+        engine.find_snapshot(tenant, existing.as_str()).await.is_ok_and(|found| found.sandbox == *sandbox);
+    if own {
+        return EngineError::SnapshotNameTaken { name, existing }.into();
+    }
+    ApiError::new(ErrorCode::Conflict, format!("the name `{name}` is taken")).hint("choose another name")
 }
 
 /// Which snapshots.

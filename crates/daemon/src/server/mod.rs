@@ -18,7 +18,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::body::Body;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use http::{Request, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -33,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service as _;
 
-use crate::gateway::PeerAddress;
+use crate::gateway::{Front, PeerAddress};
 use activity::{Activity, Watched};
 pub(crate) use activity::{InFlight, Patience};
 pub(crate) use tls::Tls;
@@ -68,7 +71,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Server {
     pub(crate) listener: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
-    pub(crate) router: Router,
+    pub(crate) router: Front,
     pub(crate) connections_max: usize,
     pub(crate) patience: Patience,
     /// Stops accepting; connections finish what they do.
@@ -164,7 +167,7 @@ fn http() -> auto::Builder<TokioExecutor> {
 /// What one connection needs.
 struct Connection {
     http: Arc<auto::Builder<TokioExecutor>>,
-    router: Router,
+    router: Front,
     tls: Option<TlsAcceptor>,
     patience: Patience,
     peer: PeerAddress,
@@ -190,26 +193,37 @@ impl Connection {
             let in_flight = noted.begin(request.version() == Version::HTTP_2);
             request.extensions_mut().insert(in_flight);
             request.extensions_mut().insert(peer);
-            router.clone().call(request)
+            router.clone().call(request.map(Body::new))
         });
         let io = TokioIo::new(Watched::new(stream, activity.clone()));
         let connection = self.http.serve_connection_with_upgrades(io, TowerToHyperService::new(service));
         let mut connection = pin!(connection);
-        let mut finishing = false;
+        // In a set of their own: it looks at one of them only when that one has something to say, and not at every byte.
+        let mut ends: FuturesUnordered<BoxFuture<'_, End>> = FuturesUnordered::new();
+        ends.push(Box::pin(self.stop.cancelled().map(|()| End::WhenDone)));
+        ends.push(Box::pin(activity.overdue().map(|()| End::Now)));
         loop {
             tokio::select! {
+                biased;
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
                         tracing::debug!(error, "a connection ended early");
                     }
                     return;
                 }
-                () = self.stop.cancelled(), if !finishing => {
-                    finishing = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                () = activity.overdue() => return,
+                Some(end) = ends.next() => match end {
+                    End::WhenDone => connection.as_mut().graceful_shutdown(),
+                    End::Now => return,
+                },
             }
         }
     }
+}
+
+/// How a connection is ended from our side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// After the request under way.
+    WhenDone,
+    Now,
 }

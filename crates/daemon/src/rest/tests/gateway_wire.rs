@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -210,6 +212,85 @@ async fn a_request_whose_sandbox_is_put_to_sleep_ends_and_does_not_wake_it_again
         stream.read_exact(&mut body).await.unwrap();
         assert!(String::from_utf8_lossy(&body).contains("sandbox_asleep"), "{body:?}");
         assert_eq!(served.world.state_of("web").await, "hibernated", "{request}");
+    }
+}
+
+/// A server that answers every request of a connection with the connection's number, until it is asked to hang up.
+async fn numbered() -> SocketAddr {
+    let connections = Arc::new(AtomicUsize::new(0));
+    inside(move |mut stream: BufReader<TcpStream>| {
+        let number = connections.fetch_add(1, Ordering::Relaxed);
+        async move {
+            loop {
+                let head = head(&mut stream).await;
+                let Some(asked) = head.first() else { return };
+                let answer = match asked.split(' ').nth(1) {
+                    Some("/large") => format!("content-length: 300000\r\n\r\n{}", "x".repeat(300_000)),
+                    Some("/chunked") => {
+                        format!("transfer-encoding: chunked\r\n\r\n1\r\n{number}\r\n0\r\n\r\n")
+                    }
+                    Some("/last") => format!("content-length: 1\r\nconnection: close\r\n\r\n{number}"),
+                    _ => format!("content-length: 1\r\n\r\n{number}"),
+                };
+                stream.write_all(format!("HTTP/1.1 200 OK\r\n{answer}").as_bytes()).await.unwrap();
+                // Without a word, as servers do that have waited long enough.
+                if asked.contains("/silent") || asked.contains("/last") {
+                    return;
+                }
+            }
+        }
+    })
+    .await
+}
+
+impl Served {
+    /// Asks on a connection that is kept, and answers the body.
+    async fn ask(&self, stream: &mut BufReader<TcpStream>, path: &str) -> String {
+        let (host, key) = (&self.host, &self.world.key);
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nx-burrow-key: {key}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = head(stream).await;
+        assert_eq!(answer[0], "HTTP/1.1 200 OK", "{answer:?}");
+        if answer.iter().any(|line| line == "transfer-encoding: chunked") {
+            let (_, body) = (line(stream).await, line(stream).await);
+            let (_, _) = (line(stream).await, line(stream).await);
+            return body;
+        }
+        let length = answer.iter().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let mut body = vec![0; length.parse().unwrap()];
+        stream.read_exact(&mut body).await.unwrap();
+        String::from_utf8(body).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_connection_into_a_sandbox_is_used_again_until_the_server_closes_it() {
+    let served = serve("", numbered().await).await;
+    let mut stream = BufReader::new(TcpStream::connect(served.address).await.unwrap());
+    for path in ["/", "/", "/chunked", "/"] {
+        assert_eq!(served.ask(&mut stream, path).await, "0", "{path}");
+    }
+    assert_eq!(served.ask(&mut stream, "/large").await.len(), 300_000);
+    assert_eq!(served.ask(&mut stream, "/last").await, "0");
+    assert_eq!(served.ask(&mut stream, "/silent").await, "1", "one that said it closes is not used again");
+    // The server hangs up without a word; whoever asks next does not notice.
+    assert_eq!(served.ask(&mut stream, "/").await, "2");
+    // Another client takes what the first one left.
+    let mut other = BufReader::new(TcpStream::connect(served.address).await.unwrap());
+    assert_eq!(served.ask(&mut other, "/").await, "2");
+}
+
+#[tokio::test]
+async fn what_a_client_did_not_read_is_nobody_elses_answer() {
+    let served = serve("", numbered().await).await;
+    // Hangs up in the middle of the body.
+    let mut gone = served.open("GET /large", "").await;
+    head(&mut gone).await;
+    drop(gone);
+    let mut stream = BufReader::new(TcpStream::connect(served.address).await.unwrap());
+    for _ in 0..3 {
+        let said = served.ask(&mut stream, "/").await;
+        assert!(said == "0" || said == "1", "{said}");
     }
 }
 

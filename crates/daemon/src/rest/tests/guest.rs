@@ -25,7 +25,7 @@ struct Guest {
 }
 
 /// What it knows how to run: `echo` (its arguments), `cat` (its input), `sleep` (until the caller gives up), `false`
-/// (fails), `late` (fails once somebody reads what it has to say), `stay` (talks to its readers and never ends).
+/// and `fail` (fail), `late` (fails once somebody reads what it has to say), `stay` (talks to its readers and never ends).
 pub(super) async fn spawn() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -184,13 +184,14 @@ impl Guest {
             output_dropped: 0,
         };
         let program = start.argv[0].as_str();
-        if !["echo", "cat", "sleep", "false", "late", "stay"].contains(&program) {
+        if !["echo", "cat", "sleep", "false", "fail", "late", "stay"].contains(&program) {
             return refuse(writer, ErrorCode::CannotExecute).await;
         }
         ok(writer, &info).await?;
         let output = match (program, start.stdin, start.attach) {
             ("echo", _, _) => Bytes::from(start.argv[1..].join(" ") + "\n"),
             ("false", _, _) => Bytes::from_static(b"no\n"),
+            ("fail", _, _) => Bytes::from_static(b"error: no such table: users\n"),
             ("late" | "stay", _, _) => {
                 let output = (info, Bytes::from_static(b"so far\n"));
                 self.execs.lock().unwrap().insert(start.exec, output);
@@ -201,7 +202,7 @@ impl Guest {
             (_, _, _) => Bytes::new(),
         };
         info.output_end = output.len() as u64;
-        info.state = ended(i32::from(program == "false"));
+        info.state = ended(i32::from(matches!(program, "false" | "fail")));
         self.execs.lock().unwrap().insert(start.exec, (info.clone(), output.clone()));
         if start.attach.is_some() {
             let mut offset = 0;

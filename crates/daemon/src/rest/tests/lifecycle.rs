@@ -150,6 +150,8 @@ async fn a_backup_is_an_archive_of_the_catalog_and_leaves_nothing_behind() {
     std::io::Read::read_exact(&mut first, &mut begin).unwrap();
     assert_eq!(&begin, b"SQLite format 3");
     assert!(entries.all(|entry| entry.unwrap().path().unwrap().starts_with("volumes")));
-    let left = std::fs::read_dir(&world.app.config.state_dir).unwrap().count();
-    assert_eq!(left, 0);
+    // Memory has a folder of its own from the start.
+    let left = std::fs::read_dir(&world.app.config.state_dir).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).filter(|name| name != "memory").collect();
+    assert!(left.is_empty(), "{left:?}");
 }

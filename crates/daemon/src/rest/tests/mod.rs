@@ -10,6 +10,7 @@ mod guest;
 mod idempotency;
 mod images;
 mod lifecycle;
+mod memory;
 mod ports;
 mod rollback;
 mod scopes;

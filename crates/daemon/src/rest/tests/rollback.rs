@@ -2,8 +2,10 @@
 
 use burrow_model::SandboxId;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use super::world::World;
+use crate::rest::{App, resume_promises, router};
 
 async fn run(world: &World, body: &str) -> Value {
     world.send_json("POST", "/v1/sandboxes/web/execs", body.to_owned()).await.expect(200).json()
@@ -196,4 +198,72 @@ async fn a_guarded_exec_that_is_sent_twice_with_one_key_runs_once() {
     let (first, second) = (send().await, send().await);
     assert_eq!(first, second);
     assert_eq!(snapshots(&world).await.len(), 1);
+}
+
+/// One daemon ends and another takes up what it left, on the same host.
+async fn restart(world: &mut World) {
+    world.app.draining.cancel();
+    world.app.tasks.close();
+    world.app.tasks.wait().await;
+    let (config, keeper) = (world.app.config.clone(), world.app.memory.clone());
+    let next = App::new(world.app.engine.clone(), config, keeper, CancellationToken::new());
+    resume_promises(&next).await;
+    world.router = router(next.clone());
+    world.app = next;
+}
+
+async fn promised(world: &World) -> usize {
+    world.app.engine.open_promises().await.unwrap().len()
+}
+
+#[tokio::test]
+async fn a_promise_outlives_the_daemon_that_made_it() {
+    let mut world = World::new().await;
+    let id: SandboxId = world.sandbox("web").await.parse().unwrap();
+    world.runtime.set_ram(&id, "x", "before");
+    world.volumes.write(&id, "/file", "before").unwrap();
+    let late = "{\"argv\": [\"late\"], \"hold\": true, \"rollback_on_failure\": true}";
+    let started = world.send_json("POST", "/v1/sandboxes/web/execs", late).await.expect(201).json();
+    world.runtime.set_ram(&id, "x", "after");
+    world.volumes.write(&id, "/file", "after").unwrap();
+    assert_eq!(promised(&world).await, 1);
+    restart(&mut world).await;
+    // It still runs, and is waited for; it fails when somebody reads.
+    let path = format!("/v1/sandboxes/web/execs/{}", started["id"].as_str().unwrap());
+    let shown = world.send("GET", &path).await.expect(200).json();
+    assert_eq!(shown["rollback"]["state"], "pending", "{shown}");
+    assert_eq!(shown["snapshot"], started["snapshot"], "{shown}");
+    let stream = world.send("GET", &format!("{path}/output?follow=true")).await.expect(200);
+    let last = String::from_utf8_lossy(&stream.body).lines().last().unwrap().to_owned();
+    let last: Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(last["exec"]["rollback"]["state"], "done", "{last}");
+    assert_eq!(world.runtime.ram(&id, "x").as_deref(), Some("before"));
+    assert_eq!(world.volumes.read(&id, "/file").as_deref(), Some("before"));
+    assert_eq!((promised(&world).await, snapshots(&world).await.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_promise_that_a_crash_left_half_kept_is_kept_once() {
+    let mut world = World::new().await;
+    let id: SandboxId = world.sandbox("web").await.parse().unwrap();
+    let late = "{\"argv\": [\"late\"], \"hold\": true, \"rollback_on_failure\": true}";
+    world.send_json("POST", "/v1/sandboxes/web/execs", late).await.expect(201);
+    let open = world.app.engine.open_promises().await.unwrap().remove(0);
+    world.app.engine.begin_undoing(&open.tenant, &id, &open.exec, &open.promise).await.unwrap();
+    world.app.engine.restore(&open.tenant, &id, &open.promise.snapshot, false).await.unwrap();
+    let generation = world.app.engine.get(&open.tenant, &id).await.unwrap().generation;
+    // The daemon ends here, before it could say that it is done.
+    restart(&mut world).await;
+    let path = format!("/v1/sandboxes/web/execs/{}", open.exec);
+    for _ in 0..1_000 {
+        if promised(&world).await == 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(promised(&world).await, 0);
+    let shown = world.send("GET", &path).await.expect(200).json();
+    assert_eq!(shown["rollback"]["state"], "done", "{shown}");
+    let after = world.app.engine.get(&open.tenant, &id).await.unwrap().generation;
+    assert_eq!(after, generation, "it was back already");
 }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use burrow_catalog::{Catalog, NewKey};
@@ -25,6 +24,7 @@ use tower::ServiceExt as _;
 
 use super::guest;
 use crate::config::Config;
+use crate::gateway::Front;
 use crate::rest::{App, router};
 
 pub(super) struct World {
@@ -36,7 +36,7 @@ pub(super) struct World {
     pub(super) network: SimNetwork,
     pub(super) egress: SimEgress,
     pub(super) clock: Arc<ManualClock>,
-    pub(super) router: Router,
+    pub(super) router: Front,
     /// An admin's.
     pub(super) key: String,
     _state: tempfile::TempDir,
@@ -107,6 +107,8 @@ impl World {
             runtimes: vec![runtime.clone()],
             images: Arc::new(SimBuilder),
             clock: clock.clone(),
+            memory: crate::memory::open(&config, clock.clone()).await.unwrap(),
+            own: Arc::new(burrow_engine::NoOwnApi),
         };
         let policy = Policy {
             images: burrow_engine::ImagePolicy {
@@ -122,7 +124,8 @@ impl World {
             idle: config.idle(),
         };
         let engine = Engine::start(seams, policy).await.unwrap();
-        let app = App::new(engine, config, CancellationToken::new());
+        let keeper = crate::memory::Keeper::open(&config).unwrap();
+        let app = App::new(engine, config, keeper, CancellationToken::new());
         let router = router(app.clone());
         let key = String::new();
         let mut world =

@@ -1,0 +1,213 @@
+//! Memory as this host is configured: what embeds, what sums up, where bytes are kept, and what goes on by itself.
+
+mod s3;
+mod store;
+mod upkeep;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use burrow_memory::consolidate::{Chat, ConsolidateOptions, Consolidated, Policy, Summariser};
+use burrow_memory::embed::{
+    BuiltIn, EmbedError, Embedder, Endpoint, EndpointError, EndpointOptions, MiniLm, Remote, RemoteOptions,
+};
+use burrow_memory::{Limits, Memory, MemoryError, MemoryOptions, SpaceId, View};
+
+use crate::config::{ArtifactsConfig, Config, EmbedderConfig, EndpointConfig};
+
+pub(crate) use upkeep::spawn;
+#[cfg(test)]
+pub(crate) use upkeep::{consolidate_all, work};
+
+/// A vector is worth waiting for this long; what comes later is filled in by the next round.
+const EMBED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A model on a slow machine writes a summary in this time.
+const SUMMARY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A space that nobody used for this long is closed.
+const IDLE_MS: u64 = 10 * 60 * 1000;
+
+/// Room that memory leaves on its disk, for the catalog to go on.
+const DISK_RESERVE_BYTES: u64 = 256 << 20;
+
+/// Keys are a line; anything far larger is the wrong file.
+const KEY_BYTES_MAX: u64 = 64 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub enum MemorySetupError {
+    #[error("could not read the key in `{}`", .path.display())]
+    Key { path: PathBuf, source: io::Error },
+    #[error("could not open the embedder")]
+    Embedder(#[from] EmbedError),
+    #[error("could not use the endpoint for summaries")]
+    Summaries(#[source] EndpointError),
+    #[error("could not use the bucket `{bucket}`")]
+    Bucket { bucket: String, source: object_store::Error },
+    #[error("could not prepare TLS for the bucket")]
+    Tls(#[source] io::Error),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+impl MemorySetupError {
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Key { .. } => Some("the file must hold the key alone and be readable for root"),
+            Self::Embedder(error) => error.hint(),
+            Self::Summaries(error) => error.hint(),
+            Self::Bucket { .. } => Some("check the `memory.s3_…` keys of the configuration"),
+            Self::Tls(_) => Some("install the `ca-certificates` package"),
+            Self::Memory(error) => error.hint(),
+        }
+    }
+}
+
+/// What memory needs besides itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeper {
+    /// Who writes summaries; `None`: telling sentences are taken.
+    pub(crate) summariser: Option<Arc<dyn Summariser>>,
+    folder: PathBuf,
+    space_bytes_max: u64,
+}
+
+impl Keeper {
+    pub(crate) fn open(config: &Config) -> Result<Self, MemorySetupError> {
+        let summariser = match &config.memory.summaries {
+            None => None,
+            Some(wanted) => {
+                let endpoint = Endpoint::new(&endpoint(wanted, SUMMARY_TIMEOUT)?)
+                    .map_err(MemorySetupError::Summaries)?;
+                let chat: Arc<dyn Summariser> = Arc::new(Chat::new(endpoint, wanted.model.clone()));
+                Some(chat)
+            }
+        };
+        Ok(Self { summariser, folder: folder(config), space_bytes_max: config.memory.space_bytes })
+    }
+
+    /// Refuses what would leave the host without room: the catalog and all other spaces are on the same disk.
+    pub(crate) fn room(&self, bytes: u64) -> Result<(), MemoryError> {
+        // Where it cannot be told, the disk tells itself.
+        let Ok(disk) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free < DISK_RESERVE_BYTES.saturating_add(bytes) { Err(MemoryError::DiskFull) } else { Ok(()) }
+    }
+
+    /// Refuses to let a space grow beyond its bound. Forgetting, deleting and erasing are let through.
+    pub(crate) fn room_in(&self, space: &SpaceId) -> Result<(), MemoryError> {
+        let size = |suffix: &str| {
+            fs::metadata(self.folder.join(format!("{space}.db{suffix}"))).map_or(0, |file| file.len())
+        };
+        if size("") + size("-wal") > self.space_bytes_max {
+            return Err(MemoryError::Full { what: "to the space in bytes", max: self.space_bytes_max });
+        }
+        Ok(())
+    }
+
+    /// One run over one branch.
+    pub(crate) async fn consolidate(&self, view: &View, plan: &Plan) -> Result<Consolidated, MemoryError> {
+        let options = ConsolidateOptions {
+            dry_run: plan.dry_run,
+            policy: &plan.policy,
+            entries_max: plan.entries_max,
+            time_max: plan.time_max,
+            summariser: self.summariser.as_deref(),
+        };
+        view.consolidate(options).await
+    }
+}
+
+/// How one run of consolidation goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) dry_run: bool,
+    pub(crate) policy: Policy,
+    pub(crate) entries_max: usize,
+    pub(crate) time_max: Duration,
+}
+
+/// The engine's clock, as memory asks for it.
+#[derive(Debug)]
+struct SameClock(Arc<dyn burrow_engine::Clock>);
+
+impl burrow_memory::Clock for SameClock {
+    fn now_ms(&self) -> u64 {
+        self.0.now_ms()
+    }
+}
+
+/// Where spaces are.
+pub(crate) fn folder(config: &Config) -> PathBuf {
+    config.state_dir.join("memory")
+}
+
+/// Where the bytes of artifacts are when they are on this host.
+pub(crate) fn artifacts_folder(config: &Config) -> PathBuf {
+    match &config.memory.artifacts {
+        ArtifactsConfig::Folder(Some(folder)) => folder.clone(),
+        ArtifactsConfig::Folder(None) | ArtifactsConfig::S3 { .. } => folder(config).join("artifacts"),
+    }
+}
+
+/// Opens memory. Loading a model takes its time, and blocks.
+pub(crate) async fn open(
+    config: &Config,
+    clock: Arc<dyn burrow_engine::Clock>,
+) -> Result<Memory, MemorySetupError> {
+    let clock = Arc::new(SameClock(clock));
+    let folder = folder(config);
+    let (artifacts, embedder) = {
+        let (config, folder) = (config.clone(), folder.clone());
+        let runtime = tokio::runtime::Handle::current();
+        let opened = tokio::task::spawn_blocking(move || {
+            Ok::<_, MemorySetupError>((
+                store::open(&config.memory.artifacts, &folder)?,
+                embedder(&config.memory.embedder, runtime)?,
+            ))
+        });
+        opened.await.map_err(|_| MemorySetupError::Memory(MemoryError::Panicked))??
+    };
+    let limits = Limits {
+        open_spaces_max: config.memory.open_spaces,
+        arena_bytes_max: config.memory.index_ram_bytes,
+        idle_ms: IDLE_MS,
+        ..Limits::usual()
+    };
+    Ok(Memory::open(MemoryOptions { folder, artifacts, embedder, clock, limits }).await?)
+}
+
+fn embedder(
+    config: &EmbedderConfig,
+    runtime: tokio::runtime::Handle,
+) -> Result<Arc<dyn Embedder>, MemorySetupError> {
+    Ok(match config {
+        EmbedderConfig::BuiltIn => Arc::new(BuiltIn::new()),
+        EmbedderConfig::MiniLm { folder } => Arc::new(MiniLm::open(folder)?),
+        EmbedderConfig::Remote { endpoint: wanted, dimensions } => {
+            let endpoint = endpoint(wanted, EMBED_TIMEOUT)?;
+            let options = RemoteOptions { endpoint, model: wanted.model.clone(), dims: *dimensions };
+            Arc::new(Remote::new(options, runtime)?)
+        }
+    })
+}
+
+fn endpoint(config: &EndpointConfig, timeout: Duration) -> Result<EndpointOptions, MemorySetupError> {
+    let key = config.key_file.as_deref().map(read_key).transpose()?;
+    Ok(EndpointOptions { url: config.url.clone(), key, timeout })
+}
+
+fn read_key(path: &Path) -> Result<String, MemorySetupError> {
+    let failed = |source| MemorySetupError::Key { path: path.to_owned(), source };
+    if fs::metadata(path).map_err(failed)?.len() > KEY_BYTES_MAX {
+        return Err(failed(io::ErrorKind::FileTooLarge.into()));
+    }
+    let text = fs::read_to_string(path).map_err(failed)?;
+    match text.trim() {
+        "" => Err(failed(io::ErrorKind::InvalidData.into())),
+        key => Ok(key.to_owned()),
+    }
+}

@@ -1,0 +1,117 @@
+//! Memory: spaces, entries, working memory, skills, artifacts.
+//!
+//! ```text
+//!   /v1/spaces …                 keys only
+//!   /v1/memory/{of}/…            keys: a sandbox or a space      mounted by [`routes`]
+//!   /v1/memory/self/…            a sandbox, through its own door  mounted by [`memory_door_router`]
+//! ```
+//!
+//! The same handlers serve both mounts. Who asks is a [`whose::Principal`]; the door's router says so in an extension
+//! that no client can set. What reaches beyond one's own branch (spaces, erasing, checks, merges, execs) is not on
+//! the door at all.
+
+pub(crate) mod artifacts;
+pub(crate) mod entries;
+pub(crate) mod kv;
+pub(crate) mod kv_watch;
+pub(crate) mod lines;
+mod moment;
+pub(crate) mod search;
+pub(crate) mod skill_run;
+pub(crate) mod skills;
+pub(crate) mod spaces;
+pub(crate) mod upkeep;
+mod whose;
+
+use std::sync::Arc;
+
+use axum::routing::{get, post};
+use axum::{Extension, Router, middleware};
+use burrow_api::defaults::{PAGE_LIMIT, PAGE_LIMIT_MAX};
+use burrow_memory::PageRequest;
+use burrow_model::{SandboxId, TenantId};
+use tokio::sync::Semaphore;
+
+use super::error::ApiError;
+use super::{App, method_not_allowed, no_such_route, observe};
+
+pub(crate) use whose::Door;
+
+/// Requests of one sandbox at once, watches included.
+const DOOR_REQUESTS_MAX: usize = 64;
+
+/// All of it, for keys.
+pub(super) fn routes() -> Router<Arc<App>> {
+    let under = |rest: &str| format!("/v1/memory/{{of}}/{rest}");
+    Router::new()
+        .route("/v1/spaces", get(spaces::list).post(spaces::create))
+        .route("/v1/spaces/{space}", get(spaces::get).patch(spaces::update).delete(spaces::remove))
+        .route(&under("erase"), post(entries::erase))
+        .route(&under("merge"), post(upkeep::merge))
+        .route(&under("consolidate"), post(upkeep::consolidate))
+        .route(&under("check"), post(upkeep::check))
+        .route(&under("rebuild"), post(upkeep::rebuild))
+        .route(&under("skills/promote"), post(skills::promote))
+        .route(&under("skills/{name}/run"), post(skill_run::run))
+        .merge(own_routes())
+}
+
+/// What a sandbox may do with its own memory.
+fn own_routes() -> Router<Arc<App>> {
+    let under = |rest: &str| format!("/v1/memory/{{of}}/{rest}");
+    Router::new()
+        .route("/v1/memory/{of}", get(upkeep::stats))
+        .route(&under("entries"), get(entries::list).post(entries::add))
+        .route(&under("entries/{entry}"), get(entries::get).patch(entries::update).delete(entries::remove))
+        .route(&under("entries/{entry}/history"), get(entries::history))
+        .route(&under("search"), post(search::search))
+        .route(&under("context"), post(search::context))
+        .route(&under("recall"), post(search::recall))
+        .route(&under("turns"), post(search::turns))
+        .route(&under("forget"), post(entries::forget))
+        .route(&under("sessions"), get(entries::sessions))
+        .route(&under("export"), get(lines::export))
+        .route(&under("import"), post(lines::import))
+        .route(&under("kv"), get(kv::list))
+        .route(&under("kv/{*key}"), get(kv::get).put(kv::set).delete(kv::remove))
+        .route(&under("kv-history/{*key}"), get(kv::history))
+        .route(&under("kv-batch"), post(kv::batch))
+        .route(&under("kv-increment"), post(kv::increment))
+        .route(&under("kv-watch"), get(kv_watch::watch))
+        .route(&under("skills"), get(skills::list).post(skills::put))
+        .route(&under("skills/search"), post(skills::search))
+        .route(&under("skills/{name}"), get(skills::get).delete(skills::remove))
+        .route(&under("skills/{name}/versions"), get(skills::versions))
+        .route(&under("skills/{name}/outcome"), post(skills::outcome))
+        .route(&under("artifacts"), get(artifacts::list))
+        .route(
+            &under("artifacts/{*name}"),
+            get(artifacts::get).head(artifacts::head).put(artifacts::put).delete(artifacts::remove),
+        )
+        .route(&under("artifact-versions/{*name}"), get(artifacts::versions))
+}
+
+/// The door of one sandbox: whatever comes through it is that sandbox and nobody else, whichever key it shows.
+pub(crate) fn memory_door_router(app: Arc<App>, tenant: TenantId, sandbox: SandboxId) -> Router {
+    own_routes()
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
+        .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
+        // In front of all, so that all know who asks.
+        .layer(Extension(Door { tenant, sandbox, slots: Arc::new(Semaphore::new(DOOR_REQUESTS_MAX)) }))
+        .with_state(app)
+}
+
+/// Which part of a list of memory.
+fn page_request(cursor: Option<String>, limit: Option<u32>) -> Result<PageRequest, ApiError> {
+    let limit = limit.unwrap_or(PAGE_LIMIT);
+    if !(1..=PAGE_LIMIT_MAX).contains(&limit) {
+        return Err(ApiError::invalid(format!("`limit` must be from 1 to {PAGE_LIMIT_MAX}, not {limit}")));
+    }
+    Ok(PageRequest { cursor, limit })
+}
+
+fn memory_page<R, T>(page: burrow_memory::Page<R>, convert: impl FnMut(R) -> T) -> burrow_api::Page<T> {
+    burrow_api::Page { items: page.rows.into_iter().map(convert).collect(), next_cursor: page.next_cursor }
+}

@@ -1,0 +1,216 @@
+//! `POST …/skills/{name}/run`: a skill's steps as execs of a sandbox, up to the first that fails.
+//!
+//! What was begun is seen through even if the client hangs up: its outcome is what the next one learns from.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use burrow_api::memory::{RunSkill, SkillRun, SkillRunStep};
+use burrow_api::{CreateExec, ErrorCode, ErrorDetail, RunResult};
+use burrow_engine::ScopedView;
+use burrow_memory::skills::{Outcome, Skill, Step};
+use burrow_model::{SandboxId, SpaceAccess, TenantId};
+use futures_util::stream;
+use tokio::sync::mpsc;
+
+use super::super::auth::{Caller, Executor};
+use super::super::error::ApiError;
+use super::super::execs;
+use super::super::input::{MemoryBody, Params};
+use super::super::refusals::{ByGuest, Common, Remembering, WithBody};
+use super::super::stream::lines;
+use super::super::{App, Segments};
+use super::skills::{SkillPath, sandbox_of};
+use super::whose::{Principal, ReadParams, WriteParams};
+use crate::convert;
+
+/// Lines on their way to a client; a step's output is at most two megabytes.
+const LINES_WAITING_MAX: usize = 4;
+
+/// Bytes of output that an outcome keeps: what went wrong, not a log.
+const DETAIL_BYTES_MAX: usize = 2_000;
+
+#[utoipa::path(
+    post, path = "/v1/memory/{of}/skills/{name}/run", tag = "memory", params(SkillPath, WriteParams),
+    request_body = RunSkill,
+    responses(
+        (status = 200, description = "How it went; with `stream` one `SkillRunStep` per line",
+         content((SkillRun = "application/json"), (SkillRunStep = "application/x-ndjson"))),
+        Common, Remembering, WithBody, ByGuest,
+    ),
+)]
+pub(crate) async fn run(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Segments(path): Segments<SkillPath>,
+    Params(params): Params<WriteParams>,
+    MemoryBody(body): MemoryBody<RunSkill>,
+) -> Result<Response, ApiError> {
+    let principal = Principal::Key(Caller::clone(&caller));
+    let read = ReadParams { as_of: None, space: params.space };
+    let space = principal.reading(&app, &path.of, &read).await?;
+    let skill = space.view.skill_get(&path.name, body.version).await?;
+    let steps = skill.fill(&body.parameters)?;
+    let sandbox = sandbox_of(&app, &caller, &path.of, body.sandbox.as_deref()).await?;
+    let requests = requests(&steps, body.user.as_deref())?;
+    let (lines_out, mut told) = mpsc::channel(LINES_WAITING_MAX);
+    let job = Job {
+        app: app.clone(),
+        tenant: caller.tenant().clone(),
+        sandbox,
+        space,
+        skill,
+        requests,
+        told: body.stream.then_some(lines_out),
+    };
+    let (name, version) = (job.skill.name.clone(), job.skill.version);
+    let total = u32::try_from(job.requests.len()).unwrap_or(u32::MAX);
+    let running = app.tasks.spawn(job.run());
+    if body.stream {
+        return Ok(lines(stream::poll_fn(move |context| told.poll_recv(context))));
+    }
+    let done = running.await.map_err(|error| ApiError::internal("could not finish the skill", error))?;
+    let Done { ok, steps, took, recorded, error } = done;
+    let took_ms = millis(took);
+    Ok(Json(SkillRun { name, version, ok, steps, total, took_ms, recorded, error }).into_response())
+}
+
+/// What is run for each step. Nothing is run of a skill that cannot be run to its end.
+fn requests(steps: &[Step], user: Option<&str>) -> Result<Vec<CreateExec>, ApiError> {
+    let mut requests = Vec::with_capacity(steps.len());
+    for (number, step) in steps.iter().enumerate() {
+        let request = match step {
+            Step::Command { run, workdir, env, timeout_s } => CreateExec {
+                command: Some(run.clone()),
+                workdir: workdir.clone(),
+                env: env.clone(),
+                timeout_ms: timeout_s.map(|seconds| seconds.saturating_mul(1000)),
+                ..CreateExec::default()
+            },
+            Step::Script { interpreter, text, env } => CreateExec {
+                argv: interpreter.split_whitespace().map(str::to_owned).collect(),
+                input: Some(text.clone()),
+                env: env.clone(),
+                ..CreateExec::default()
+            },
+            Step::ToolCall { tool, .. } => {
+                let message =
+                    format!("step {} is a call of the tool `{tool}`, which Burrow cannot make", number + 1);
+                return Err(ApiError::new(ErrorCode::Unprocessable, message)
+                    .hint("call its tools yourself, and tell how it went (`…/outcome`)"));
+            }
+        };
+        let request = CreateExec { wait: true, user: user.map(str::to_owned), ..request };
+        convert::exec_options(&request)?;
+        requests.push(request);
+    }
+    Ok(requests)
+}
+
+struct Job {
+    app: Arc<App>,
+    tenant: TenantId,
+    sandbox: SandboxId,
+    space: ScopedView,
+    skill: Skill,
+    requests: Vec<CreateExec>,
+    told: Option<mpsc::Sender<SkillRunStep>>,
+}
+
+struct Done {
+    ok: bool,
+    steps: Vec<RunResult>,
+    took: Duration,
+    recorded: bool,
+    error: Option<ErrorDetail>,
+}
+
+impl Job {
+    async fn run(self) -> Done {
+        let began = Instant::now();
+        let mut done =
+            Done { ok: true, steps: Vec::new(), took: Duration::ZERO, recorded: false, error: None };
+        let mut last = None;
+        let total = u32::try_from(self.requests.len()).unwrap_or(u32::MAX);
+        for (step, request) in (1..).zip(&self.requests) {
+            let run = request.command.clone().unwrap_or_else(|| request.argv.join(" "));
+            self.tell(|| SkillRunStep::Start { step, total, run }).await;
+            match execs::run_to_end(&self.app, &self.tenant, &self.sandbox, request).await {
+                Ok(result) => {
+                    done.ok = is_good(&result);
+                    last = Some(summary(&result));
+                    self.tell(|| SkillRunStep::Step { step, result: Box::new(result.clone()) }).await;
+                    if self.told.is_none() {
+                        done.steps.push(result);
+                    }
+                }
+                Err(error) => {
+                    let error = error.into_detail();
+                    done.ok = false;
+                    last = Some((None, error.message.clone()));
+                    done.error = Some(error);
+                }
+            }
+            if !done.ok {
+                break;
+            }
+        }
+        done.took = began.elapsed();
+        done.recorded = self.record(&done, last).await;
+        let (ok, took_ms, recorded) = (done.ok, millis(done.took), done.recorded);
+        match done.error.clone() {
+            Some(error) => self.tell(|| SkillRunStep::Error { error, recorded }).await,
+            None => self.tell(|| SkillRunStep::End { ok, took_ms, recorded }).await,
+        }
+        done
+    }
+
+    /// A client that does not listen any more does not stop the work.
+    async fn tell(&self, line: impl FnOnce() -> SkillRunStep) {
+        if let Some(told) = &self.told {
+            let _ = told.send(line()).await;
+        }
+    }
+
+    /// Where the skill may not be written to, what came of it is not remembered either.
+    async fn record(&self, done: &Done, last: Option<(Option<i32>, String)>) -> bool {
+        // A sandbox that could not be reached says nothing about the skill.
+        if self.space.access != SpaceAccess::ReadWrite || done.error.is_some() {
+            return false;
+        }
+        let (exit_code, detail) = last.unwrap_or_default();
+        let detail = if done.ok { String::new() } else { detail };
+        let outcome = Outcome { ok: done.ok, exit_code, detail, took_ms: millis(done.took) };
+        let recorded = self.space.view.skill_outcome(&self.skill.name, self.skill.version, outcome).await;
+        if let Err(error) = &recorded {
+            tracing::warn!(
+                skill = self.skill.name,
+                error = error as &dyn std::error::Error,
+                "could not remember what came of a skill"
+            );
+        }
+        recorded.is_ok()
+    }
+}
+
+fn is_good(result: &RunResult) -> bool {
+    result.exec.outcome.as_ref().is_some_and(|outcome| outcome.exit_code == Some(0))
+}
+
+/// Its exit code, and the end of what it said, without what was secret in it.
+fn summary(result: &RunResult) -> (Option<i32>, String) {
+    let said = if result.stderr.trim().is_empty() { &result.stdout } else { &result.stderr };
+    let mut from = said.len().saturating_sub(DETAIL_BYTES_MAX);
+    while !said.is_char_boundary(from) {
+        from += 1;
+    }
+    let detail = burrow_memory::remember::secrets::scrub(said[from..].trim()).into_owned();
+    (result.exec.outcome.as_ref().and_then(|outcome| outcome.exit_code), detail)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,115 @@
+//! Statistics, merges, consolidation and checks.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::State;
+use burrow_api::memory::{
+    ConsolidateMemory, ConsolidatedMemory, MemoryCheck, MemoryStats, MergeMemory, MergedMemory,
+};
+
+use super::super::App;
+use super::super::Segments;
+use super::super::auth::{Caller, Executor};
+use super::super::error::ApiError;
+use super::super::input::{JsonBody, Params};
+use super::super::refusals::{Common, Remembering, WithBody};
+use super::whose::{OfPath, Principal, ReadParams, Recaller, WriteParams};
+use crate::convert;
+
+#[utoipa::path(
+    get, path = "/v1/memory/{of}", tag = "memory", params(OfPath, ReadParams),
+    responses((status = 200, description = "What there is", body = MemoryStats), Common, Remembering),
+)]
+pub(crate) async fn stats(
+    State(app): State<Arc<App>>,
+    Recaller(caller): Recaller,
+    Segments(path): Segments<OfPath>,
+    Params(params): Params<ReadParams>,
+) -> Result<Json<MemoryStats>, ApiError> {
+    let scope = caller.scope(&app, &path.of).await?;
+    let space = caller.reading(&app, &path.of, &params).await?;
+    let stats = space.view.stats().await?;
+    Ok(Json(convert::memory_stats(&scope, &space, stats)))
+}
+
+#[utoipa::path(
+    post, path = "/v1/memory/{of}/merge", tag = "memory", params(OfPath), request_body = MergeMemory,
+    responses((status = 200, description = "What was brought back", body = MergedMemory), Common, Remembering, WithBody),
+)]
+pub(crate) async fn merge(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: super::super::input::NoParams,
+    Segments(path): Segments<OfPath>,
+    body: JsonBody<MergeMemory>,
+) -> Result<Json<MergedMemory>, ApiError> {
+    let principal = Principal::Key(Caller::clone(&caller));
+    let into = principal.writing(&app, &path.of, &WriteParams::default()).await?;
+    let from = principal.scope(&app, &body.value.from).await?.primary;
+    let options = convert::merge_options(&body.value);
+    let dry_run = body.value.dry_run;
+    let merged = app.see_through(async move { Ok(into.view.merge(&from.view, options).await?) }).await?;
+    Ok(Json(convert::merged(merged, dry_run)))
+}
+
+#[utoipa::path(
+    post, path = "/v1/memory/{of}/consolidate", tag = "memory", params(OfPath, WriteParams),
+    request_body = ConsolidateMemory,
+    responses((status = 200, description = "What was made smaller", body = ConsolidatedMemory), Common, Remembering, WithBody),
+)]
+pub(crate) async fn consolidate(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Segments(path): Segments<OfPath>,
+    Params(params): Params<WriteParams>,
+    body: JsonBody<ConsolidateMemory>,
+) -> Result<Json<ConsolidatedMemory>, ApiError> {
+    let principal = Principal::Key(Caller::clone(&caller));
+    let space = principal.writing(&app, &path.of, &params).await?;
+    let plan = convert::consolidate_plan(&body.value, &app.config.memory.consolidate)?;
+    let dry_run = body.value.dry_run;
+    let work_app = app.clone();
+    let done =
+        app.see_through(async move { Ok(work_app.memory.consolidate(&space.view, &plan).await?) }).await?;
+    Ok(Json(convert::consolidated(done, dry_run)))
+}
+
+#[utoipa::path(
+    post, path = "/v1/memory/{of}/check", tag = "memory", params(OfPath, WriteParams),
+    responses((status = 200, description = "Whether all of it agrees", body = MemoryCheck), Common, Remembering),
+)]
+pub(crate) async fn check(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Segments(path): Segments<OfPath>,
+    Params(params): Params<WriteParams>,
+) -> Result<Json<MemoryCheck>, ApiError> {
+    // It looks at the whole space, other sandboxes' branches included.
+    caller.unbound()?;
+    let principal = Principal::Key(Caller::clone(&caller));
+    let read = ReadParams { as_of: None, space: params.space };
+    let space = principal.reading(&app, &path.of, &read).await?;
+    let began = Instant::now();
+    let report = space.view.check().await?;
+    Ok(Json(convert::memory_check(report, began.elapsed())))
+}
+
+#[utoipa::path(
+    post, path = "/v1/memory/{of}/rebuild", tag = "memory", params(OfPath, WriteParams),
+    responses((status = 200, description = "Its indices are new; whether all agrees", body = MemoryCheck), Common, Remembering),
+)]
+pub(crate) async fn rebuild(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Segments(path): Segments<OfPath>,
+    Params(params): Params<WriteParams>,
+) -> Result<Json<MemoryCheck>, ApiError> {
+    caller.unbound()?;
+    let principal = Principal::Key(Caller::clone(&caller));
+    let space = principal.writing(&app, &path.of, &params).await?;
+    let began = Instant::now();
+    let report = app.see_through(async move { Ok(space.view.rebuild().await?) }).await?;
+    Ok(Json(convert::memory_check(report, began.elapsed())))
+}

@@ -1,0 +1,316 @@
+//! What becomes of an exec that has ended: a memory of it, and, where it failed, what is remembered of such failures.
+//!
+//! ```text
+//!   exit seen ─► first to see it? ─► facts ─► [failed: related, 50 ms at most] ─► answer
+//!                                        └──► in the background: changed files ─► record
+//! ```
+//!
+//! Nothing of it holds up output, and only the answer of a failure waits, briefly. A memory that cannot be written is
+//! counted and logged, never the caller's trouble. What was undone by `rollback_on_failure` is recorded afterwards, on
+//! the branch that goes on.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use burrow_api::memory::RelatedMemory;
+use burrow_api::{Exec, ExecOutcome, OutputStream};
+use burrow_catalog::SandboxRow;
+use burrow_engine::{EngineError, Guest};
+use burrow_guest::client::parse;
+use burrow_guest::protocol::{self, Attach, AttachNotice, ExecInfo, Frame, ListFiles, ReadMode, Request};
+use burrow_memory::remember::{self, ExecFacts, SessionOf};
+use burrow_memory::{Condition, Filter, MemoryError, Op, PageRequest, View};
+use burrow_model::{ExecId, Remember, SandboxId, State, TenantId};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::App;
+use super::error::ApiError;
+use crate::convert;
+
+/// Bytes kept of the end of each stream: what an error says is in there.
+const TAIL_BYTES: usize = 16 << 10;
+
+/// How long the answer of a failed exec waits for what is related to it.
+const RELATED_PATIENCE: Duration = Duration::from_millis(50);
+
+/// Execs being remembered at once. Beyond that they come faster than a disk can write, and some are let go.
+const AT_ONCE_MAX: usize = 256;
+
+/// Execs of which it is known that they were remembered: several may watch one to its end.
+const SEEN_MAX: usize = 10_000;
+
+/// Where changed files are looked for: deep enough for a project, few enough to be quick.
+const FILES_DEPTH: u32 = 4;
+const FILES_LISTED_MAX: u32 = 5_000;
+const FILES_CHANGED_MAX: usize = 100;
+
+/// For all that the guest is asked for behind the caller's back.
+const GUEST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The ends of both streams.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tails {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Tails {
+    /// Keeps the end. Copies little: twice the bound is let in before it is cut.
+    pub(super) fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
+        let kept = match stream {
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
+        };
+        let bytes = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
+        kept.extend_from_slice(bytes);
+        if kept.len() > 2 * TAIL_BYTES {
+            kept.drain(..kept.len() - TAIL_BYTES);
+        }
+    }
+
+    fn texts(&self) -> (String, String) {
+        let text = |bytes: &[u8]| {
+            String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]).into_owned()
+        };
+        (text(&self.stdout), text(&self.stderr))
+    }
+}
+
+/// Which execs were remembered, and how many are about to be.
+#[derive(Debug)]
+pub(crate) struct Remembering {
+    seen: Mutex<Seen>,
+    slots: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    execs: HashSet<String>,
+    order: VecDeque<String>,
+}
+
+impl Remembering {
+    pub(super) fn new() -> Self {
+        Self { seen: Mutex::default(), slots: Arc::new(Semaphore::new(AT_ONCE_MAX)) }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is nothing left to remember of it.
+    fn is_known(&self, exec: &Exec) -> bool {
+        self.seen().execs.contains(&exec.id)
+    }
+
+    /// Whether nobody told of this exec's end before.
+    fn first(&self, exec: &Exec) -> bool {
+        let mut seen = self.seen();
+        if !seen.execs.insert(exec.id.clone()) {
+            return false;
+        }
+        seen.order.push_back(exec.id.clone());
+        if seen.order.len() > SEEN_MAX
+            && let Some(oldest) = seen.order.pop_front()
+        {
+            seen.execs.remove(&oldest);
+        }
+        true
+    }
+}
+
+/// An exec that has ended, with what is remembered of failures like it.
+pub(super) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, tails: &Tails) -> Exec {
+    let mode = guest.sandbox().spec.memory.remember;
+    let Some(outcome) = exec.outcome.clone() else { return exec };
+    if mode == Remember::Off || !app.remembering.first(&exec) {
+        return exec;
+    }
+    let Ok(slot) = app.remembering.slots.clone().try_acquire_owned() else {
+        app.metrics.memory.remembered(false);
+        return exec;
+    };
+    let facts = facts(guest.sandbox(), &exec, &outcome, tails, app.engine.now_ms());
+    let (send, related) = oneshot::channel();
+    let failed = outcome.exit_code != Some(0);
+    let (task_app, guest, ended) = (app.clone(), guest.clone(), exec.clone());
+    app.tasks.spawn(async move {
+        let _slot = slot;
+        let kept = keep(&task_app, &guest, (mode, &ended), facts, failed.then_some(send)).await;
+        let kept = match kept {
+            // It went away meanwhile, and so did its memory: an ephemeral one does, with its only exec.
+            Err(EngineError::NotFound { .. } | EngineError::Gone { .. } | EngineError::ShuttingDown) => return,
+            kept => kept,
+        };
+        task_app.metrics.memory.remembered(kept.is_ok());
+        if let Err(error) = kept {
+            tracing::warn!(sandbox = %guest.sandbox().id, error = &error as &dyn std::error::Error, "could not remember an exec");
+        }
+    });
+    if failed && let Ok(Ok(related)) = tokio::time::timeout(RELATED_PATIENCE, related).await {
+        exec.related = related;
+    }
+    exec
+}
+
+/// When it ended is when we heard of it: a sandbox's clock is the sandbox's.
+fn facts(row: &SandboxRow, exec: &Exec, outcome: &ExecOutcome, tails: &Tails, now_ms: u64) -> ExecFacts {
+    let (stdout_tail, stderr_tail) = tails.texts();
+    ExecFacts {
+        command: exec.argv.clone(),
+        exit_code: outcome.exit_code,
+        signal: outcome.signal.clone(),
+        duration_ms: outcome.wall_us / 1000,
+        stdout_tail,
+        stderr_tail,
+        files_changed: Vec::new(),
+        user: row.spec.user.clone(),
+        workdir: row.spec.workdir.clone(),
+        at_ms: now_ms,
+    }
+}
+
+/// Looks for what is related, then records. The sandbox may have gone back to a snapshot: its row says on which branch
+/// it remembers now.
+async fn keep(
+    app: &App,
+    guest: &Guest,
+    (mode, exec): (Remember, &Exec),
+    mut facts: ExecFacts,
+    tell: Option<oneshot::Sender<Vec<RelatedMemory>>>,
+) -> Result<(), EngineError> {
+    let row = app.engine.get(&guest.sandbox().tenant, &guest.sandbox().id).await?;
+    let since_ms = row.started_ms;
+    place(app, &row, &exec.id, &mut facts).await?;
+    let scope = app.engine.memory_of_sandbox(row).await?;
+    let view = &scope.primary.view;
+    if let Some(tell) = tell {
+        let related = remember::related(view, &facts, None).await?;
+        let _ = tell.send(related.into_iter().map(convert::related).collect());
+    }
+    let failed = facts.exit_code != Some(0);
+    if mode == Remember::Errors && !failed && !has_open_failures(view).await? {
+        return Ok(());
+    }
+    facts.files_changed = files_changed(guest, &facts, exec.started_ms).await;
+    let of = SessionOf { name: scope.label, since_ms };
+    let session = remember::current_session(view, &of, facts.at_ms).await?;
+    remember::record(view, &facts, mode, &session).await?;
+    Ok(())
+}
+
+/// Whether a success may be the end of a failure. Most are not, and cost no more than this question.
+async fn has_open_failures(view: &View) -> Result<bool, MemoryError> {
+    let open = Condition { path: "open".to_owned(), op: Op::Eq, value: serde_json::Value::Bool(true) };
+    let filter = Filter { kinds: vec!["error".to_owned()], metadata: vec![open], ..Filter::all() };
+    Ok(!view.list(&filter, PageRequest::first(1)).await?.rows.is_empty())
+}
+
+/// Where it ran and as whom, as far as whoever started it said.
+async fn place(app: &App, row: &SandboxRow, exec: &str, facts: &mut ExecFacts) -> Result<(), EngineError> {
+    let Ok(id) = exec.parse::<ExecId>() else { return Ok(()) };
+    let Some(stored) = app.engine.catalog().exec(&row.tenant, &id).await? else { return Ok(()) };
+    let said = |field: &str| stored.command.get(field).and_then(serde_json::Value::as_str).map(str::to_owned);
+    facts.workdir = said("workdir").or(facts.workdir.take());
+    facts.user = said("user").or(facts.user.take());
+    Ok(())
+}
+
+/// What in the working directory is younger than the exec. Nobody waits for this, and nothing of it is vital.
+async fn files_changed(guest: &Guest, facts: &ExecFacts, started_ms: u64) -> Vec<String> {
+    let Some(folder) = facts.workdir.as_deref().filter(|folder| *folder != "/") else { return Vec::new() };
+    let since_ms = i64::try_from(started_ms).unwrap_or(i64::MAX);
+    let list = ListFiles { path: folder.to_owned(), depth: FILES_DEPTH, entries_max: FILES_LISTED_MAX };
+    let listed = tokio::time::timeout(GUEST_PATIENCE, listed(guest, list)).await;
+    let mut changed: Vec<String> = listed
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| entry.kind == protocol::FileKind::File && entry.modified_ms >= since_ms)
+        .map(|entry| entry.path)
+        .collect();
+    changed.sort();
+    changed.truncate(FILES_CHANGED_MAX);
+    changed
+}
+
+async fn listed(guest: &Guest, list: ListFiles) -> Vec<protocol::FileEntry> {
+    let mut found = Vec::new();
+    let Ok(mut connection) = guest.open(&Request::ListStream(list)).await else { return found };
+    if guest.reply::<()>(&mut connection).await.is_err() {
+        return found;
+    }
+    let (mut reader, _writer) = connection.split();
+    while let Ok(Some(Frame::Control(json))) = reader.next().await {
+        match parse::<Vec<protocol::FileEntry>>(&json) {
+            Ok(entries) => found.extend(entries),
+            Err(_) => break,
+        }
+    }
+    found
+}
+
+/// The same for an exec whose output nobody here has read: its end is fetched first.
+pub(super) async fn remembered_late(
+    app: &Arc<App>,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+    exec: Exec,
+) -> Exec {
+    if exec.outcome.is_none() || app.remembering.is_known(&exec) {
+        return exec;
+    }
+    let fetched = async {
+        let row = app.engine.get(tenant, sandbox).await?;
+        // A sandbox that sleeps is not woken for this.
+        if row.state != State::Running || row.spec.memory.remember == Remember::Off {
+            return Ok(None);
+        }
+        let guest = app.engine.guest(tenant, sandbox).await?;
+        let tails = tails_of(&guest, &exec).await?;
+        Ok::<_, ApiError>(Some((guest, tails)))
+    };
+    match tokio::time::timeout(GUEST_PATIENCE, fetched).await {
+        Ok(Ok(Some((guest, tails)))) => remembered(app, &guest, exec, &tails).await,
+        Ok(Ok(None) | Err(_)) | Err(_) => exec,
+    }
+}
+
+async fn tails_of(guest: &Guest, exec: &Exec) -> Result<Tails, ApiError> {
+    let offset = exec.output_end.saturating_sub(2 * TAIL_BYTES as u64).max(exec.output_start);
+    let request =
+        Request::Attach(Attach { exec: exec.id.clone(), offset, mode: ReadMode::Lossy, follow: false });
+    let mut connection = guest.open(&request).await?;
+    let _info: ExecInfo = guest.reply(&mut connection).await?;
+    let (mut reader, _writer) = connection.split();
+    let mut tails = Tails::default();
+    while let Some(frame) = reader.next().await.map_err(|error| guest.error(error))? {
+        if let Some((stream, _, bytes)) = convert::stream_of(&frame) {
+            tails.push(stream, bytes);
+            continue;
+        }
+        let Frame::Control(json) = &frame else { break };
+        match parse::<AttachNotice>(json).map_err(|error| guest.error(error))? {
+            AttachNotice::Gap { .. } => {}
+            AttachNotice::Exit(_) | AttachNotice::Drained { .. } => break,
+        }
+    }
+    Ok(tails)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_each_stream_is_kept_whatever_the_size_of_its_pieces() {
+        let mut tails = Tails::default();
+        for number in 0..10_000 {
+            tails.push(OutputStream::Stdout, format!("line {number}\n").as_bytes());
+        }
+        tails.push(OutputStream::Stderr, &vec![b'x'; 5 * TAIL_BYTES]);
+        let (stdout, stderr) = tails.texts();
+        assert!(stdout.ends_with("line 9999\n") && stdout.len() == TAIL_BYTES);
+        assert_eq!(stderr.len(), TAIL_BYTES);
+    }
+}

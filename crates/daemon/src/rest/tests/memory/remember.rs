@@ -1,0 +1,108 @@
+//! What execs leave in memory by themselves.
+
+use serde_json::{Value, json};
+
+use super::World;
+
+async fn run(world: &World, argv: &[&str]) -> Value {
+    world.post("/v1/sandboxes/web/execs", json!({"argv": argv, "wait": true}), 200).await
+}
+
+/// Entries of a kind, once there are as many: they are written behind the answer.
+async fn entries(world: &World, query: &str, count: usize) -> Vec<Value> {
+    for _ in 0..2_000 {
+        let listed = world.fetch(&format!("/v1/memory/web/entries{query}")).await;
+        let items = listed["items"].as_array().unwrap();
+        if items.len() >= count {
+            return items.clone();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("never {count} entries of {query}");
+}
+
+async fn all_written(world: &World) {
+    while !world.app.tasks.is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_failure_is_remembered_and_its_repeats_are_counted() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    run(&world, &["echo", "fine"]).await;
+    let failed = run(&world, &["fail"]).await;
+    assert_eq!(failed["exec"]["outcome"]["exit_code"], 1);
+    let kept = entries(&world, "", 1).await;
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!((&kept[0]["kind"], kept[0]["count"].as_u64()), (&json!("error"), Some(1)));
+    assert!(kept[0]["session"].as_str().unwrap().starts_with("web"));
+    run(&world, &["fail"]).await;
+    all_written(&world).await;
+    let kept = entries(&world, "", 1).await;
+    assert_eq!((kept.len(), kept[0]["count"].as_u64()), (1, Some(2)), "{kept:?}");
+}
+
+#[tokio::test]
+async fn a_failure_is_told_what_is_remembered_of_such_failures() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    run(&world, &["fail"]).await;
+    all_written(&world).await;
+    // Long after: what failed a minute ago is known to whoever repeats it.
+    world.clock.advance(7 * 24 * 3_600_000);
+    let again = run(&world, &["fail"]).await;
+    let related = again["exec"]["related"].as_array().cloned().unwrap_or_default();
+    assert_eq!(related.len(), 1, "{again}");
+    assert!(related[0]["id"].as_str().unwrap().starts_with("mem"));
+    assert!(!related[0]["why"].as_str().unwrap().is_empty());
+    // A success is told nothing.
+    assert!(run(&world, &["echo", "fine"]).await["exec"].get("related").is_none());
+}
+
+#[tokio::test]
+async fn all_is_remembered_where_that_is_asked_for_and_nothing_where_not() {
+    let world = World::new().await;
+    let body = json!({"name": "web", "memory": {"remember": "all"}});
+    world.post("/v1/sandboxes", body, 201).await;
+    run(&world, &["cat", "build.log", "deploy.log"]).await;
+    run(&world, &["fail"]).await;
+    all_written(&world).await;
+    let kinds = entries(&world, "", 1).await;
+    assert!(!kinds.is_empty());
+    world.send_json("PATCH", "/v1/sandboxes/web", "{\"memory\": {\"remember\": \"off\"}}").await.expect(200);
+    let before = entries(&world, "", 1).await.len();
+    run(&world, &["fail"]).await;
+    all_written(&world).await;
+    assert_eq!(entries(&world, "", 1).await.len(), before);
+}
+
+#[tokio::test]
+async fn an_exec_is_remembered_once_however_many_watch_it() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    let exec = world.post("/v1/sandboxes/web/execs", json!({"argv": ["fail"]}), 201).await;
+    let path = format!("/v1/sandboxes/web/execs/{}", exec["id"].as_str().unwrap());
+    for _ in 0..2 {
+        world.fetch(&format!("{path}/wait")).await;
+        world.send("GET", &format!("{path}/output?follow=true")).await.expect(200);
+    }
+    all_written(&world).await;
+    let kept = entries(&world, "", 1).await;
+    assert_eq!((kept.len(), kept[0]["count"].as_u64()), (1, Some(1)), "{kept:?}");
+    assert!(kept[0]["text"].as_str().unwrap().contains("no such table"), "{kept:?}");
+}
+
+#[tokio::test]
+async fn what_was_undone_is_remembered_where_the_sandbox_goes_on() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    world.note("web", "before").await;
+    let body = json!({"argv": ["fail"], "wait": true, "rollback_on_failure": true});
+    let run = world.post("/v1/sandboxes/web/execs", body, 200).await;
+    assert_eq!(run["exec"]["rollback"]["state"], "done");
+    all_written(&world).await;
+    assert_eq!(entries(&world, "?kind=error", 1).await.len(), 1);
+    assert_eq!(world.texts("web", "?kind=note").await, ["before"]);
+}
