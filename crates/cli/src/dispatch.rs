@@ -22,6 +22,8 @@ Examples:
   burrow hibernate web && burrow wake web     so are its processes
   burrow snapshot create web                  a point to come back to
   burrow fork web --count 3                   three more that go on from here
+  burrow memory add web 'it listens on 8080'  what its agent should remember
+  burrow memory search web 'which port'       and find again
 
 Sandboxes are meant by name, by id, or by the first characters of their id.";
 
@@ -63,6 +65,11 @@ enum Command {
     Fork(commands::fork::ForkArgs),
     Tree(commands::tree::TreeArgs),
     Gc(commands::gc::GcArgs),
+    Memory(commands::memory::MemoryArgs),
+    Kv(commands::kv::KvArgs),
+    Skill(commands::skill::SkillArgs),
+    Artifact(commands::artifact::ArtifactArgs),
+    Space(commands::space::SpaceArgs),
     Update(commands::update::UpdateArgs),
     Env(commands::env::EnvArgs),
     Egress(commands::egress::EgressArgs),
@@ -144,6 +151,11 @@ async fn run(ctx: &Context, command: Command) -> Result<(), Stop> {
         Command::Fork(args) => commands::fork::run(ctx, args).await,
         Command::Tree(args) => commands::tree::run(ctx, args).await,
         Command::Gc(args) => commands::gc::run(ctx, args).await,
+        Command::Memory(args) => commands::memory::run(ctx, args).await,
+        Command::Kv(args) => commands::kv::run(ctx, args).await,
+        Command::Skill(args) => commands::skill::run(ctx, args).await,
+        Command::Artifact(args) => commands::artifact::run(ctx, args).await,
+        Command::Space(args) => commands::space::run(ctx, args).await,
         Command::Update(args) => commands::update::run(ctx, args).await,
         Command::Env(args) => commands::env::run(ctx, args).await,
         Command::Egress(args) => commands::egress::run(ctx, args).await,
@@ -312,6 +324,120 @@ mod tests {
             "rm --snapshots web",
         ] {
             check(line, true);
+        }
+    }
+
+    #[test]
+    fn command_lines_about_memory_are_understood() {
+        for line in [
+            "memory add web text --kind fact --meta a=1 --importance 0.9 --at 2h --once k --space team",
+            "memory add web - --supersedes mem1 --link mem2 --artifact a.pdf --valid-to 2026-12-31",
+            "memory add web --jsonl --file x.jsonl --session s",
+            "memory add web --lines",
+            "memory search web query -n 5 --why --kind fact --meta a=1 --since 7d --as-of before",
+            "memory search web query -q --space own --space team --half-life 30d --min-score 0.2",
+            "memory search web query --weights words=1,meaning=0.5 --cold --superseded --json",
+            "memory context web",
+            "memory context web query --budget 800 --as-of 1200 --json",
+            "memory context web --messages -",
+            "memory turn web turn.json --session s",
+            "memory ls web --kind error --since 24h -n 3 --space team",
+            "memory ls web --all -q --as-of 2h",
+            "memory get web mem1 --text",
+            "memory update web mem1 text --if-version 2 --meta a=1 --unmeta b",
+            "memory forget web mem1 mem2",
+            "memory forget web --older-than 90d --kind error --dry-run --json",
+            "memory erase web --user alice --yes",
+            "memory history web mem1",
+            "memory export web -o x.jsonl --as-of before",
+            "memory import web -",
+            "memory sessions web --json",
+            "memory stats space:ops --json",
+            "memory merge web --from try --kv theirs --dry-run",
+            "memory consolidate web --older-than 30d --keep 0.5 --budget 5s --dry-run",
+            "memory check web --json",
+            "memory rebuild web",
+        ] {
+            check(line, true);
+        }
+    }
+
+    #[test]
+    fn command_lines_about_keys_skills_artifacts_and_spaces_are_understood() {
+        for line in [
+            "kv get web plan/step --as-of before --json",
+            "kv set web plan/step -3 --ttl 5m --if-absent",
+            "kv set web plan --file -",
+            "kv cas web plan/step 4 --version 17",
+            "kv cas web owner me --absent",
+            "kv rm web a b --if-version 3",
+            "kv ls web",
+            "kv ls web plan/ -q",
+            "kv incr web n --by -2.5 --ttl 1h",
+            "kv batch web --file x",
+            "kv watch web plan/ --since 17 --count 1 --json",
+            "kv history web plan",
+            "skill add web deploy --file x.yaml",
+            "skill add web clean --run a --run b --param host --param port=80",
+            "skill promote web --name deploy --last 4 -p host=db-2",
+            "skill promote web --name deploy exea exeb",
+            "skill search web query",
+            "skill ls web --as-of 3 --json",
+            "skill show web deploy --version 2",
+            "skill versions web deploy",
+            "skill run web deploy -p host=db-3 --in other --version 2 --json",
+            "skill outcome web deploy --failed --exit-code -1 --detail x --took 3s",
+            "skill rm web deploy",
+            "artifact put web report.pdf --meta q=3",
+            "artifact put web - --name x --type text/plain",
+            "artifact get web x --version 1 -o - --from 3 --to 5",
+            "artifact ls web reports/",
+            "artifact versions web x",
+            "artifact rm web x y",
+            "space create ops --description x --label a=b",
+            "space ls -q",
+            "space inspect ops --json",
+            "space update ops --name ops2 --unlabel a",
+            "space rm ops --force --yes",
+            "create --memory ops --attach team --attach book:rw --remember errors",
+            "run --rm --memory ops --remember all -- true",
+            "update web --memory own --attach team:rw --unattach book --remember off",
+            "exec --related web -- false",
+            "run --no-related -- false",
+        ] {
+            check(line, true);
+        }
+    }
+
+    #[test]
+    fn command_lines_about_memory_that_make_no_sense_are_refused() {
+        for line in [
+            "memory",
+            "memory add",
+            "memory add web text --importance 2",
+            "memory add web text --file x",
+            "memory add web --lines --jsonl",
+            "memory search web",
+            "memory search web query -n 0",
+            "memory search web query -n 201",
+            "memory context web --budget 10",
+            "memory merge web",
+            "memory merge web --from x --kv mine",
+            "kv get web",
+            "kv cas web a 1",
+            "kv cas web a 1 --absent --version 2",
+            "kv incr web n --by much",
+            "skill add web deploy",
+            "skill promote web --name x",
+            "skill promote web --name x exea --last 3",
+            "skill outcome web deploy",
+            "artifact put web",
+            "space create",
+            "create --attach team:write",
+            "create --remember some",
+            "exec --related --no-related web -- false",
+        ] {
+            check(line, false);
         }
     }
 

@@ -35,6 +35,8 @@ pub enum ClientError {
     AnswerTooLarge { method: Method, path: String, max: usize },
     #[error("could not encode the request to `{path}`")]
     Encode { path: String, source: serde_json::Error },
+    #[error("the {what} given for `{path}` holds characters that no header can carry")]
+    BadHeader { path: String, what: &'static str },
     #[error("could not write to the local side")]
     Local { source: io::Error },
     #[error("lost exec `{exec}` of sandbox `{sandbox}` and could not attach again in {attempts} attempts")]
@@ -77,9 +79,11 @@ impl ClientError {
             Self::Broken { .. } | Self::Stream { .. } | Self::Truncated { .. } => {
                 "if the daemon was restarted, try again; its log says more"
             }
-            Self::Tls { .. } | Self::AnswerTooLarge { .. } | Self::Encode { .. } | Self::Local { .. } => {
-                return None;
-            }
+            Self::Tls { .. }
+            | Self::AnswerTooLarge { .. }
+            | Self::Encode { .. }
+            | Self::BadHeader { .. }
+            | Self::Local { .. } => return None,
         };
         Some(text.to_owned())
     }
@@ -101,6 +105,7 @@ impl ClientError {
             | Self::Decode { .. }
             | Self::AnswerTooLarge { .. }
             | Self::Encode { .. }
+            | Self::BadHeader { .. }
             | Self::Local { .. }
             | Self::Stream { .. }
             | Self::Truncated { .. } => None,
@@ -139,6 +144,7 @@ impl ClientError {
             | Self::Decode { .. }
             | Self::AnswerTooLarge { .. }
             | Self::Encode { .. }
+            | Self::BadHeader { .. }
             | Self::Local { .. }
             | Self::AttachLost { .. } => false,
         }

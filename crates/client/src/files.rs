@@ -168,7 +168,7 @@ pub(crate) fn upload_call(method: Method, path: Path, upload: UploadBody) -> Cal
     call
 }
 
-fn range_header(range: DownloadRange) -> HeaderValue {
+pub(crate) fn range_header(range: DownloadRange) -> HeaderValue {
     // On the wire the end is the last byte, not one past it.
     let text = match range.end {
         Some(end) => format!("bytes={}-{}", range.start, end.saturating_sub(1)),

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
+#[path = "fake_daemon/memory.rs"]
+mod memory;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;

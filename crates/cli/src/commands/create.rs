@@ -26,6 +26,7 @@ Examples:
   burrow create -f spec.yaml                   flags win over the file
   burrow create --name web --sleep-after 5m --hibernate-after 1h --stop-after 7d
   burrow create --name web --from known-good --rotate-every 7d
+  burrow create --name web --memory ops --attach handbook:ro --remember errors
 
 A specification:
   name: web
@@ -35,6 +36,7 @@ A specification:
   labels: { team: a }
   sleep: { pause_after_seconds: 300, hibernate_after_seconds: 3600 }
   snapshot_policy: { every_seconds: 900, keep: 10 }
+  memory: { space: ops, attached: [{ space: handbook }], remember: errors }
   services:
     app: { argv: [python3, -m, http.server], workdir: /srv, restart: always }")]
 pub(crate) struct CreateArgs {
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn a_key_that_does_not_exist_is_named_with_its_line() {
         for (text, key, line) in [
-            ("name: web\nmemory: 512\n", "memory", "line 2"),
+            ("name: web\nram: 512\n", "ram", "line 2"),
             ("name: web\nlimits:\n  ram: 5\n", "ram", "line 3"),
             ("services:\n  app:\n    argv: [x]\n    restarts: 3\n", "restarts", "line 4"),
         ] {

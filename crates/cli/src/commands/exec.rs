@@ -102,6 +102,7 @@ pub(crate) async fn talk(client: &Client, started: Started<'_>) -> Result<(), St
     }
     let end = interact(client, interaction(&exec.sandbox_id, &exec.id, talk)).await?;
     undo.settle(client, &end).await?;
+    talk.related.tell(&end);
     outcome::pass_on(client, end, &exec.id).await
 }
 

@@ -9,6 +9,8 @@ use burrow_api::{
 use clap::{Args, ValueEnum};
 
 use super::life::LifeFlags;
+use super::memory::choose::MemoryFlags;
+use super::memory::related::RelatedFlags;
 use crate::interact::detach::DetachKeys;
 use crate::{parse, terminal};
 
@@ -153,6 +155,8 @@ pub(crate) struct SandboxFlags {
     user: Option<String>,
     #[command(flatten)]
     life: LifeFlags,
+    #[command(flatten)]
+    memory: MemoryFlags,
 }
 
 impl SandboxFlags {
@@ -169,6 +173,7 @@ impl SandboxFlags {
         request.ttl_seconds = self.ttl.map(|ttl| ttl.as_secs()).or(request.ttl_seconds);
         request.labels.extend(self.labels);
         request.env.extend(self.env);
+        request.memory = self.memory.over(request.memory);
         self.life.over(self.from.as_deref(), &mut request);
         request
     }
@@ -195,6 +200,8 @@ pub(crate) struct TalkFlags {
     /// Output to keep for re-attaching, e.g. 8M
     #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
     keep: Option<u32>,
+    #[command(flatten)]
+    pub(crate) related: RelatedFlags,
 }
 
 impl TalkFlags {

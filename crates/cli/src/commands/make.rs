@@ -77,6 +77,7 @@ fn rest(request: &CreateSandbox) -> UpdateSandbox {
         sleep: request.sleep,
         snapshot_policy: request.snapshot_policy,
         rotate: request.rotate.clone(),
+        memory: request.memory.clone(),
         ..UpdateSandbox::default()
     }
 }

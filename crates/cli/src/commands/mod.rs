@@ -1,5 +1,6 @@
 //! One file per command: its arguments, and what it does with them.
 
+pub(crate) mod artifact;
 pub(crate) mod attach;
 pub(crate) mod backup;
 pub(crate) mod completion;
@@ -21,10 +22,12 @@ pub(crate) mod image;
 pub(crate) mod inspect;
 pub(crate) mod key;
 pub(crate) mod kill;
+pub(crate) mod kv;
 mod life;
 pub(crate) mod logs;
 pub(crate) mod ls;
 mod make;
+pub(crate) mod memory;
 pub(crate) mod open;
 pub(crate) mod port;
 pub(crate) mod port_forward;
@@ -36,7 +39,9 @@ pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod service;
 pub(crate) mod shell;
+pub(crate) mod skill;
 pub(crate) mod snapshot;
+pub(crate) mod space;
 pub(crate) mod stats;
 mod target;
 pub(crate) mod tree;

@@ -59,6 +59,7 @@ pub(crate) async fn run(ctx: &Context, mut args: RunArgs) -> Result<(), Stop> {
     }
     args.undo.tell(&exec);
     let end = interact(&client, exec::interaction(&sandbox.id, &exec.id, &args.talk)).await?;
+    args.talk.related.tell(&end);
     let ended = matches!(end, End::Exit(_));
     let result = outcome::pass_on(&client, end, &exec.id).await;
     if ended {

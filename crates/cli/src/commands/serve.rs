@@ -13,6 +13,9 @@ pub(crate) struct ServeArgs {
     /// Configuration file; /etc/burrow/config.toml when it exists
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Go on though catalog and pool are of different times; what the catalog does not know is removed
+    #[arg(long)]
+    accept_rollback: bool,
     /// Leave the terminal's session first, so that closing it does not end the daemon
     #[arg(long, hide = true)]
     new_session: bool,
@@ -23,5 +26,5 @@ pub(crate) fn run(args: ServeArgs) -> Result<(), Stop> {
         // Fails only for the leader of a process group, which has a session or group of its own already.
         let _ = rustix::process::setsid();
     }
-    roles::serve(args.config)
+    roles::serve(args.config, args.accept_rollback)
 }

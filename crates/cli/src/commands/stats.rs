@@ -97,6 +97,10 @@ fn row(stats: &Stats, before: Option<&(u64, Instant)>) -> Vec<String> {
         stats.execs_running.to_string(),
         quantity::bytes(stats.network_received_bytes),
         quantity::bytes(stats.network_sent_bytes),
-        quantity::age(0, stats.uptime_ms),
+        if stats.state == SandboxState::Running {
+            quantity::age(0, stats.uptime_ms)
+        } else {
+            stats.state.as_str().to_owned()
+        },
     ]
 }

@@ -136,6 +136,7 @@ mod tests {
             egress_denied: Vec::new(),
             snapshot: None,
             rollback: None,
+            related: Vec::new(),
         }
     }
 

@@ -129,6 +129,7 @@ mod tests {
             egress_denied: Vec::new(),
             snapshot: Some("snp1".to_owned()),
             rollback,
+            related: Vec::new(),
         }
     }
 

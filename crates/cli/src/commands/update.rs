@@ -1,10 +1,11 @@
-//! `burrow update`: other limits, other labels, another reach, another rhythm of sleep.
+//! `burrow update`: other limits, other labels, another reach, another rhythm of sleep, another memory.
 
 use burrow_api::{UpdateNetwork, UpdateSandbox};
 use clap::Args;
 
 use super::flags::{LimitFlags, NetworkFlags};
 use super::life::{LifeFlags, lacks_snapshot};
+use super::memory::choose::MemoryFlags;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::parse;
@@ -19,7 +20,8 @@ Examples:
   burrow update web --allow '*.example.com' --disallow example.org
   burrow update web --net none                 cuts what it has open
   burrow update web --sleep-after 5m --hibernate-after 1h --stop-after never
-  burrow update web --rotate-every 7d --from known-good")]
+  burrow update web --rotate-every 7d --from known-good
+  burrow update web --attach handbook:ro --remember errors")]
 pub(crate) struct UpdateArgs {
     sandbox: String,
     #[command(flatten)]
@@ -44,6 +46,11 @@ pub(crate) struct UpdateArgs {
     #[arg(long, value_name = "SNAPSHOT", requires = "rotate_every")]
     from: Option<String>,
     #[command(flatten)]
+    memory: MemoryFlags,
+    /// Space to attach no longer; may be repeated
+    #[arg(long = "unattach", value_name = "SPACE")]
+    unattach: Vec<String>,
+    #[command(flatten)]
     format: Format,
 }
 
@@ -52,6 +59,7 @@ pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
         UpdateNetwork { remove: args.disallow, remove_sets: args.disallow_sets, ..args.network.change() };
     let network = Some(network).filter(|network| *network != UpdateNetwork::default());
     let plain = args.limits.is_empty() && args.labels.is_empty() && args.unlabels.is_empty();
+    let plain = plain && args.memory.is_empty() && args.unattach.is_empty();
     if plain && network.is_none() && args.life.is_empty() {
         return Err(Failure::new(format!(
             "could not update sandbox `{}`: nothing to change was given",
@@ -74,6 +82,7 @@ pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
         true => client.sandbox(&args.sandbox).await.or_fail(what)?.rotate,
         false => None,
     };
+    update.memory = args.memory.change(&client, &args.sandbox, &args.unattach).await.or_fail(what)?;
     args.life.change(args.from.as_deref(), known.as_ref(), &mut update);
     if lacks_snapshot(update.rotate.as_ref()) {
         let failure = Failure::new(format!("{}: a rotation needs a snapshot to go back to", what()));

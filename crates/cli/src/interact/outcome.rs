@@ -120,6 +120,7 @@ mod tests {
             egress_denied: Vec::new(),
             snapshot: None,
             rollback: None,
+            related: Vec::new(),
         }
     }
 

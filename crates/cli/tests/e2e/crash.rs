@@ -5,35 +5,13 @@ use std::collections::BTreeSet;
 use burrow_engine::faults::{POINTS, STOCK_POINTS};
 
 use crate::harness::{Daemon, eventually};
+use crate::sleep_crash::check_inventory;
 
 /// The API's sandboxes, by id and state.
 fn listed(daemon: &Daemon) -> Vec<(String, String)> {
     let json: serde_json::Value = serde_json::from_str(&daemon.ok(&["ls", "--all", "--json"])).unwrap();
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     json.as_array().unwrap().iter().map(|row| (text(&row["id"]), text(&row["state"]))).collect()
-}
-
-/// Invariant 2: the host holds exactly what the catalog says.
-#[track_caller]
-fn check_inventory(daemon: &Daemon, context: &str) {
-    let rows = listed(daemon);
-    let all: BTreeSet<String> = rows.iter().map(|(id, _)| id.clone()).collect();
-    let up: BTreeSet<String> = rows
-        .iter()
-        .filter(|(_, state)| state == "running" || state == "paused")
-        .map(|(id, _)| id.clone())
-        .collect();
-    let inventory = daemon.inventory();
-    assert_eq!(inventory.volumes, all, "subvolumes, {context}");
-    assert_eq!(inventory.networks, up, "gateway namespaces, {context}");
-    assert_eq!(inventory.cgroups, up, "cgroups, {context}");
-    assert_eq!(inventory.processes.is_empty(), up.is_empty(), "processes, {context}");
-    for (id, state) in rows {
-        assert!(
-            ["running", "paused", "stopped", "failed"].contains(&state.as_str()),
-            "{id} is {state}, {context}"
-        );
-    }
 }
 
 /// Brings a fresh daemon to where `point`'s operation begins, arms the point and performs the operation.

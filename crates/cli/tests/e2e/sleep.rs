@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{Daemon, eventually};
 use crate::survivor;
+use crate::terminal::Terminal;
 
 /// Of a sandbox, by name.
 fn state(daemon: &Daemon, sandbox: &str) -> String {
@@ -71,7 +72,8 @@ fn anything_that_touches_a_sleeping_sandbox_wakes_it_and_looking_does_not() {
     ];
     for (what, touch) in touches {
         daemon.ok(&["hibernate", "alpha"]);
-        for look in [vec!["ls"], vec!["inspect", "alpha"], vec!["port", "ls", "alpha"], vec!["ps", "alpha"]] {
+        let looks = ["ls", "inspect alpha", "port ls alpha", "ps alpha", "stats alpha"];
+        for look in looks.map(|look| look.split(' ').collect::<Vec<_>>()) {
             daemon.ok(&look);
             assert_eq!(state(&daemon, "alpha"), "hibernated", "{look:?} only looks");
         }
@@ -238,4 +240,53 @@ fn what_does_not_fit_is_refused_with_the_figures() {
     }
     let answer = daemon.post("/v1/sandboxes/alpha/hibernate", &Value::Null);
     assert_eq!(answer.status, 507, "{}", answer.text());
+}
+
+/// Suspended with Ctrl-Z in a shell on a terminal, by a signal, and by reading from the terminal in the background.
+#[test]
+fn stopped_jobs_stay_stopped_over_sleep_snapshot_and_fork_and_go_on_when_told() {
+    let daemon = Daemon::start();
+    daemon.create("alpha");
+    let tick = |name: &str| format!("while :; do date +%s%N > /root/{name}; sleep 0.05; done");
+    daemon.ok(&["exec", "-d", "alpha", "--", "sh", "-c", &tick("signal")]);
+    let mut shell = Terminal::run(&daemon, &["exec", "-it", "alpha", "--", "bash", "--norc"], 80, 24);
+    let exec = eventually("the shell among the execs", || {
+        let running = daemon.json(&["ps", "alpha", "--running", "--json"]);
+        let found = running.as_array().unwrap().iter().find(|exec| exec["argv"][0] == "bash")?;
+        Some(found["id"].as_str().unwrap().to_owned())
+    });
+    shell.type_in("cat > /dev/null & sleep 0.2; echo rea''dy\n");
+    shell.wait_for("ready");
+    shell.type_in(&format!("sh -c '{}'\n", tick("keys")));
+    for name in ["signal", "keys"] {
+        eventually(name, || daemon.holds("alpha", &format!("test -s /root/{name}")).then_some(()));
+    }
+    shell.type_in("\u{1a}");
+    daemon.sh("alpha", "pkill -STOP -f '^sh -c while .*/signal'");
+    let states = "ps -eo stat=,args= | grep -E '^T[^ ]* +(sh -c while|cat)' | wc -l";
+    let stopped = |sandbox: &str| daemon.sh(sandbox, states) == "3";
+    eventually("all three to be stopped", || stopped("alpha").then_some(()));
+    let read = |sandbox: &str| daemon.sh(sandbox, "cat /root/signal /root/keys");
+    let before = read("alpha");
+    for operation in ["hibernate", "snapshot", "hibernate", "hibernate", "snapshot", "fork", "hibernate"] {
+        match operation {
+            "hibernate" => drop(daemon.ok(&["hibernate", "alpha"])),
+            "snapshot" => drop(daemon.ok(&["snapshot", "create", "alpha"])),
+            _ => drop(daemon.ok(&["fork", "alpha", "--name", "child"])),
+        }
+        eventually("them to be stopped still", || stopped("alpha").then_some(()));
+        assert_eq!(read("alpha"), before, "one of them ran, at {operation}");
+    }
+    eventually("them to be stopped in the child", || stopped("child").then_some(()));
+    assert_eq!(read("child"), before);
+    for sandbox in ["child", "alpha"] {
+        daemon.sh(sandbox, "pkill -CONT -f '^sh -c while .*/signal'");
+        let goes_on =
+            || (daemon.sh(sandbox, "cat /root/signal") != before.lines().next().unwrap()).then_some(());
+        eventually("the signalled one to go on", goes_on);
+    }
+    let mut shell = Terminal::run(&daemon, &["attach", "--no-replay", &exec], 80, 24);
+    shell.type_in("fg %2\n");
+    let goes_on = || (daemon.sh("alpha", "cat /root/keys") != before.lines().nth(1).unwrap()).then_some(());
+    eventually("the suspended one to go on", goes_on);
 }

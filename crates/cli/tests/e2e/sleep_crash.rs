@@ -29,6 +29,7 @@ pub(crate) fn check_inventory(daemon: &Daemon, context: &str) {
     assert_eq!(inventory.volumes, all, "subvolumes, {context}");
     assert_eq!(inventory.networks, up, "gateway namespaces, {context}");
     assert_eq!(inventory.cgroups, up, "cgroups, {context}");
+    assert_eq!(inventory.processes.is_empty(), up.is_empty(), "processes, {context}");
     let snapshots = daemon.json(&["snapshot", "ls", "--all", "--json"]);
     let snapshots = snapshots.as_array().unwrap();
     let known: BTreeSet<String> = snapshots.iter().map(id).collect();

@@ -201,6 +201,40 @@ fn a_failed_command_leaves_no_trace() {
     assert_eq!(daemon.sh("alpha", "cat /root/file"), "good");
 }
 
+/// A client that asked for a command to leave no trace if it fails, and its daemon, which is killed meanwhile.
+#[test]
+fn a_promise_to_leave_no_trace_outlives_the_daemon_and_the_host() {
+    let mut daemon = Daemon::start();
+    daemon.create("alpha");
+    let before = survivor::start(&daemon, "alpha");
+    let spoil = "echo spoilt > /root/file; touch /root/begun; while ! test -e /root/end; do sleep 0.05; done; \
+                 exit $(cat /root/end)";
+    // How it ends: while nobody is there, or when the next daemon is; well, or not; or with the host.
+    for (how, code) in [("meanwhile", 3), ("after", 3), ("after", 0), ("with the host", 3)] {
+        let mut client = daemon.command(&["exec", "--rollback-on-failure", "alpha", "--", "sh", "-c", spoil]);
+        let mut client = client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        eventually("the command to begin", || daemon.holds("alpha", "test -e /root/begun").then_some(()));
+        let end = format!("echo {code} > /root/end.new; mv /root/end.new /root/end");
+        if how == "meanwhile" {
+            daemon.ok(&["exec", "-d", "alpha", "--", "sh", "-c", &format!("sleep 1; {end}")]);
+        }
+        daemon.kill();
+        client.wait().unwrap();
+        if how == "with the host" {
+            daemon.reboot();
+        }
+        daemon.launch();
+        if how == "after" {
+            daemon.sh("alpha", &end);
+        }
+        eventually("the promise to be kept", || list(&daemon, &["--all"]).is_empty().then_some(()));
+        let spoilt = daemon.holds("alpha", "test -e /root/file");
+        assert_eq!(spoilt, code == 0, "{how}, {code}");
+        survivor::goes_on(&before, &survivor::ask(&daemon, "alpha"), how);
+        daemon.sh("alpha", "rm -f /root/file /root/begun /root/end");
+    }
+}
+
 #[test]
 fn snapshots_are_kept_by_policy_and_expire() {
     let daemon = Daemon::start();

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use burrow_model::{DumpId, SandboxId, SnapshotId};
 
 use crate::belongings::{self, ALL, Expected};
-use crate::harness::{Daemon, eventually, run};
+use crate::harness::{Daemon, burrow, eventually, run};
 use crate::island::{self, CONFIG, Decoy, OUTSIDE, Web};
 use crate::survivor;
 
@@ -482,6 +482,98 @@ fn strays_of_snapshots_dumps_and_machines_are_swept_at_the_start_and_strangers_a
         fs::remove_dir(snapshots.join(name)).unwrap();
         fs::remove_dir(dumps.join(name)).unwrap();
     }
+}
+
+/// Starts a daemon that must refuse to come up, and answers what it said.
+fn refuses_to_start(daemon: &Daemon) -> String {
+    let output = Command::new(burrow()).arg("serve").arg("--config").arg(daemon.config()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    said
+}
+
+/// D11: an older copy of the catalog would have all that was made since swept away, an older copy of the pool would have
+/// sandboxes be what they once were.
+#[test]
+fn an_older_catalog_or_pool_beside_a_newer_other_is_refused_and_nothing_is_touched() {
+    let mut daemon = Daemon::start();
+    daemon.create("alpha");
+    assert_eq!(daemon.terminate(), Some(0));
+    let (state, pool) = (daemon.state_dir(), daemon.pool().to_owned());
+    let files = ["catalog.db", "catalog.db-wal", "catalog.db-shm"];
+    let copy = |from: &Path, to: &Path| {
+        for file in files {
+            let _ = fs::remove_file(to.join(file));
+            if from.join(file).exists() {
+                fs::copy(from.join(file), to.join(file)).unwrap();
+            }
+        }
+    };
+    let (older, newer) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    copy(&state, older.path());
+    let mark = fs::read(pool.join("epoch")).unwrap();
+    daemon.launch();
+    daemon.create("beta");
+    daemon.sh("beta", "echo kept > /root/file; sync");
+    daemon.ok(&["snapshot", "create", "beta", "--files-only"]);
+    // However it ends.
+    daemon.kill();
+    copy(&state, newer.path());
+
+    copy(older.path(), &state);
+    let (volumes, snapshots) = (entries(&pool.join("sandboxes")), entries(&pool.join("snapshots")));
+    let said = refuses_to_start(&daemon);
+    assert!(said.contains("the catalog is an older copy") && said.contains("--accept-rollback"), "{said}");
+    // With the pool's own mark rolled back, as a copy of the whole pool has it, the newer catalog is the odd one.
+    copy(newer.path(), &state);
+    let newest = fs::read(pool.join("epoch")).unwrap();
+    fs::write(pool.join("epoch"), &mark).unwrap();
+    let said = refuses_to_start(&daemon);
+    assert!(said.contains("the pool is an older copy"), "{said}");
+    assert_eq!((entries(&pool.join("sandboxes")), entries(&pool.join("snapshots"))), (volumes, snapshots));
+    // A catalog that knows nothing of what is in the pool.
+    fs::write(pool.join("epoch"), newest).unwrap();
+    for file in files {
+        let _ = fs::remove_file(state.join(file));
+    }
+    let said = refuses_to_start(&daemon);
+    assert!(said.contains("the catalog knows nothing"), "{said}");
+    copy(newer.path(), &state);
+    daemon.launch();
+    assert_eq!(daemon.sh("beta", "cat /root/file"), "kept");
+}
+
+/// D11, of one dump: whole in itself, but not the one that the sandbox sleeps in.
+#[test]
+fn an_older_dump_in_the_place_of_a_newer_one_is_refused_by_name_and_the_files_start() {
+    let daemon = Daemon::start();
+    daemon.create("alpha");
+    daemon.sh("alpha", "echo kept > /root/file");
+    let dumps = daemon.pool().join("dumps");
+    let only = || dumps.join(entries(&dumps).first().unwrap());
+    daemon.ok(&["hibernate", "alpha"]);
+    let older = tempfile::tempdir().unwrap();
+    let copy = |from: &Path, to: &Path| {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    };
+    copy(&only(), older.path());
+    daemon.ok(&["wake", "alpha"]);
+    daemon.ok(&["hibernate", "alpha"]);
+    let newer = only();
+    fs::remove_dir_all(&newer).unwrap();
+    copy(older.path(), &newer);
+    let said = daemon.refused(&["wake", "alpha"], 1);
+    assert!(
+        said.contains("another dump") && said.contains(&*newer.file_name().unwrap().to_string_lossy()),
+        "{said}"
+    );
+    assert_eq!(state(&daemon, "alpha"), "hibernated");
+    daemon.ok(&["start", "alpha", "--files-only"]);
+    assert_eq!(daemon.sh("alpha", "cat /root/file"), "kept");
 }
 
 // === the document ===

@@ -18,11 +18,16 @@ pub(super) fn shown(changes: &Changes) -> Vec<String> {
         None => "its image".to_owned(),
     };
     let mut lines = match changes.total {
+        total if changes.more => vec![format!("{total} and many more paths changed since {since}:")],
         0 => return vec![format!("no path changed since {since}")],
         1 => vec![format!("1 path changed since {since}:")],
         total => vec![format!("{total} paths changed since {since}:")],
     };
     lines.extend(fold(&changes.paths).into_iter().map(|line| format!("  {line}")));
+    if changes.more {
+        lines.push("  … and others: so many that only some were looked at".to_owned());
+        return lines;
+    }
     let unlisted = changes.total.saturating_sub(changes.paths.len() as u64);
     if unlisted > 0 {
         lines.push(format!("  … and {unlisted} more that are not listed"));
@@ -108,6 +113,7 @@ mod tests {
                 change("/tmp/x", ChangeKind::Deleted),
             ],
             total: 3,
+            more: false,
             since: Some("snp1".to_owned()),
         };
         assert_eq!(
@@ -124,7 +130,7 @@ mod tests {
             paths.push(change(&format!("/usr/lib/python3/m{n}/__init__.py"), ChangeKind::Added));
         }
         paths.push(change("/usr/lib/python3/old.py", ChangeKind::Deleted));
-        let changes = Changes { total: 5_000, paths, since: None };
+        let changes = Changes { total: 5_000, more: false, paths, since: None };
         assert_eq!(
             shown(&changes),
             [
@@ -137,9 +143,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_counted_is_said() {
+        let paths = vec![change("/srv/a", ChangeKind::Added)];
+        let lines = shown(&Changes { total: 1, more: true, paths, since: None });
+        assert_eq!(lines[0], "1 and many more paths changed since its image:");
+        assert_eq!(lines[2], "  … and others: so many that only some were looked at");
+    }
+
+    #[test]
     fn what_cannot_be_folded_is_cut_and_counted() {
         let paths: Vec<_> = (0..50).map(|n| change(&format!("/{n:02}"), ChangeKind::Added)).collect();
-        let lines = shown(&Changes { total: 50, paths, since: None });
+        let lines = shown(&Changes { total: 50, more: false, paths, since: None });
         assert_eq!(lines.len(), 1 + LINES_MAX);
         assert_eq!(lines[LINES_MAX], "  … and 31 more places");
     }

@@ -151,6 +151,7 @@ pub(super) fn example() -> Snapshot {
         changes: Changes {
             paths: vec![Change { path: "/x".to_owned(), kind: ChangeKind::Added }],
             total: 1,
+            more: false,
             since: Some("snp0".to_owned()),
         },
         created_ms: 60_000,

@@ -1,0 +1,275 @@
+//! `burrow kv set|rm|incr|cas|batch`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use burrow_api::ErrorCode;
+use burrow_api::memory::{KvIncrement, KvItem, KvOperation, KvSet};
+use burrow_client::ClientError;
+use clap::Args;
+use serde_json::Value;
+
+use super::CODE_CONFLICT;
+use crate::commands::memory::flags::WriteFlags;
+use crate::commands::memory::input;
+use crate::commands::memory::words::json_or_text;
+use crate::context::Context;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::parse;
+use crate::print::{self, Format};
+
+/// Set a key, and print its version
+///
+/// A value that is JSON is taken as JSON, anything else as text.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow kv set web plan/step 3
+  burrow kv set web plan '{\"step\": 3, \"of\": 7}'
+  burrow kv set web notes --file notes.md --text
+  burrow kv set web lock/build \"$$\" --ttl 5m --if-absent || echo 'somebody else builds'")]
+pub(super) struct SetArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    #[arg(id = "name", value_name = "KEY")]
+    key: String,
+    #[command(flatten)]
+    value: ValueArgs,
+    /// Only if there is none
+    #[arg(long)]
+    if_absent: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+struct ValueArgs {
+    /// The value; `-` for standard input
+    #[arg(conflicts_with = "file", allow_hyphen_values = true)]
+    value: Option<String>,
+    /// File with the value; `-` for standard input
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// Take it for text, even if it is JSON
+    #[arg(long)]
+    text: bool,
+    /// Goes away by itself after this time, e.g. 5m
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
+    ttl: Option<Duration>,
+}
+
+impl ValueArgs {
+    fn read(&self, what: impl Fn() -> String) -> Result<Value, Stop> {
+        let source = match (&self.value, &self.file) {
+            (Some(value), _) if value != "-" => value.clone(),
+            (None, Some(file)) => input::read(file, what)?,
+            (Some(_), _) => input::read(std::path::Path::new("-"), what)?,
+            (None, None) => {
+                let failure = Failure::new(format!("{}: no value was given", what()));
+                return Err(failure
+                    .hint("give it as an argument, with --file FILE, or on standard input with `-`")
+                    .into());
+            }
+        };
+        Ok(if self.text { Value::String(source) } else { json_or_text(&source) })
+    }
+
+    fn ttl_seconds(&self) -> Option<u64> {
+        self.ttl.map(|ttl| ttl.as_secs())
+    }
+}
+
+/// Compare and set: change a key only if nobody else did since
+///
+/// Prints the new version. The exit code is 3 if somebody else was there first.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  version=$(burrow kv get web plan/step --json | jq .version)
+  burrow kv cas web plan/step 4 --version $version
+  burrow kv cas web owner me --absent")]
+pub(super) struct CasArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    #[arg(id = "name", value_name = "KEY")]
+    key: String,
+    #[command(flatten)]
+    value: ValueArgs,
+    /// Version that it must have
+    #[arg(long, required_unless_present = "absent")]
+    version: Option<u64>,
+    /// It must not be there
+    #[arg(long, conflicts_with = "version")]
+    absent: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Remove keys; one that is not there is none too many
+#[derive(Debug, Args)]
+pub(super) struct RmArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    #[arg(id = "names", required = true, value_name = "KEY")]
+    keys: Vec<String>,
+    /// Only if it has this version
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+}
+
+/// Add to a number, and print what it is then
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow kv incr web counters/deploys
+  burrow kv incr web budget --by -2.5")]
+pub(super) struct IncrArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    #[arg(id = "name", value_name = "KEY")]
+    key: String,
+    /// How much
+    #[arg(long, default_value = "1", value_parser = number, allow_hyphen_values = true)]
+    by: serde_json::Number,
+    /// Goes away by itself after this time, e.g. 5m
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
+    ttl: Option<Duration>,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Several changes at once, all or nothing
+///
+/// Read as JSON Lines: {\"op\":\"set\",\"key\":\"a\",\"value\":1}, {\"op\":\"delete\",\"key\":\"b\"},
+/// {\"op\":\"increment\",\"key\":\"c\"}, {\"op\":\"check\",\"key\":\"d\",\"if_version\":7}. The exit code is 3 if a
+/// condition does not hold.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow kv batch web --file changes.jsonl
+  printf '%s\\n' '{\"op\":\"set\",\"key\":\"a\",\"value\":1}' '{\"op\":\"delete\",\"key\":\"b\"}' | burrow kv batch web")]
+pub(super) struct BatchArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    /// File with the changes; standard input when not given
+    #[arg(long, value_name = "FILE", default_value = "-", hide_default_value = true, value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    #[command(flatten)]
+    format: Format,
+}
+
+fn number(text: &str) -> Result<serde_json::Number, String> {
+    serde_json::from_str(text).map_err(|_| format!("`{text}` is not a number"))
+}
+
+/// Loses its race with a code of its own, so that scripts can tell it from a failure.
+trait OrLose<T> {
+    fn or_lose(self, what: impl FnOnce() -> String) -> Result<T, Stop>;
+}
+
+impl<T> OrLose<T> for Result<T, ClientError> {
+    fn or_lose(self, what: impl FnOnce() -> String) -> Result<T, Stop> {
+        let conflict = self.as_ref().is_err_and(|error| error.code() == Some(ErrorCode::Conflict));
+        let result = self.or_fail(what);
+        if conflict { result.map_err(|stop| stop.with_code(CODE_CONFLICT)) } else { result }
+    }
+}
+
+pub(super) async fn set(ctx: &Context, args: SetArgs) -> Result<(), Stop> {
+    let what = || format!("could not set key `{}` of `{}`", args.key, args.whose.of);
+    let request = KvSet {
+        value: args.value.read(what)?,
+        ttl_seconds: args.value.ttl_seconds(),
+        if_version: None,
+        if_absent: args.if_absent,
+    };
+    let item = args.whose.memory(ctx)?.kv_set(&args.key, &request).await.or_lose(what)?;
+    version(&item, args.format)
+}
+
+pub(super) async fn compare_and_set(ctx: &Context, args: CasArgs) -> Result<(), Stop> {
+    let what = || format!("could not set key `{}` of `{}`", args.key, args.whose.of);
+    let request = KvSet {
+        value: args.value.read(what)?,
+        ttl_seconds: args.value.ttl_seconds(),
+        if_version: args.version,
+        if_absent: args.absent,
+    };
+    let item = args.whose.memory(ctx)?.kv_set(&args.key, &request).await.or_lose(what)?;
+    version(&item, args.format)
+}
+
+fn version(item: &KvItem, format: Format) -> Result<(), Stop> {
+    if format.json { print::json::pretty(item) } else { print::line(&item.version.to_string()) }
+}
+
+pub(super) async fn remove(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
+    let memory = args.whose.memory(ctx)?;
+    for key in &args.keys {
+        let what = || format!("could not remove key `{key}` of `{}`", args.whose.of);
+        memory.kv_delete(key, args.if_version).await.or_lose(what)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn increment(ctx: &Context, args: IncrArgs) -> Result<(), Stop> {
+    let what = || format!("could not add to key `{}` of `{}`", args.key, args.whose.of);
+    let request = KvIncrement {
+        key: args.key.clone(),
+        by: args.by.clone(),
+        ttl_seconds: args.ttl.map(|ttl| ttl.as_secs()),
+    };
+    let item = args.whose.memory(ctx)?.kv_increment(&request).await.or_fail(what)?;
+    if args.format.json { print::json::pretty(&item) } else { super::show::value(&item.value) }
+}
+
+pub(super) async fn batch(ctx: &Context, args: BatchArgs) -> Result<(), Stop> {
+    let what = || format!("could not change the keys of `{}`", args.whose.of);
+    let ops = operations(&input::read(&args.file, what)?).map_err(|(line, why)| {
+        Failure::new(format!("{}: line {line} is no change: {why}", what()))
+            .hint("a line is an object such as {\"op\":\"set\",\"key\":\"a\",\"value\":1}")
+    })?;
+    let changed = args.whose.memory(ctx)?.kv_batch(ops).await.or_lose(what)?;
+    if args.format.json {
+        return print::json::pretty(&changed.items);
+    }
+    let versions: String = changed
+        .items
+        .iter()
+        .map(|item| item.as_ref().map_or_else(|| "-\n".to_owned(), |item| format!("{}\n", item.version)))
+        .collect();
+    print::data(&versions)
+}
+
+fn operations(text: &str) -> Result<Vec<KvOperation>, (usize, String)> {
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(|(at, line)| serde_json::from_str(line).map_err(|error| (at + 1, error.to_string())))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_one_change_per_line() {
+        let ops = operations(
+            "{\"op\":\"set\",\"key\":\"a\",\"value\":1}\n\n{\"op\":\"check\",\"key\":\"b\",\"if_version\":7}\n",
+        );
+        assert_eq!(ops.unwrap().len(), 2);
+        let (line, why) = operations("\n{\"op\":\"add\"}").unwrap_err();
+        assert!(line == 2 && why.contains("add"), "{line}: {why}");
+    }
+
+    #[test]
+    fn a_step_may_be_whole_or_broken_and_go_down() {
+        for good in ["1", "-2", "2.5", "-0.5"] {
+            assert!(number(good).is_ok(), "{good}");
+        }
+        for bad in ["", "x", "1x", "NaN"] {
+            assert!(number(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `burrow kv get|ls|history`.
+
+use burrow_api::memory::{KvItem, KvVersion};
+use burrow_client::PageQuery;
+use clap::Args;
+use serde_json::Value;
+
+use super::CODE_ABSENT;
+use crate::commands::memory::flags::ReadFlags;
+use crate::commands::memory::show::{date, excerpt, text_width, verbatim};
+use crate::context::Context;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::print::{self, Format, quantity, table};
+
+/// Print the value of a key
+///
+/// Text is printed as it is, anything else as JSON. The exit code is 4 where there is no such key.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow kv get web plan/step
+  burrow kv get web plan/step --as-of 2h
+  burrow kv get web plan/step --json | jq .version")]
+pub(super) struct GetArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    #[arg(id = "name", value_name = "KEY")]
+    key: String,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// List keys, by prefix
+#[derive(Debug, Args)]
+#[command(
+    visible_alias = "list",
+    after_help = "\
+Examples:
+  burrow kv ls web
+  burrow kv ls web plan/ --json
+  burrow kv rm web $(burrow kv ls web tmp/ -q)"
+)]
+pub(super) struct LsArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    /// Only keys that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+    /// Print keys only
+    #[arg(short = 'q', long, conflicts_with = "json")]
+    quiet: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Show every version of a key, oldest first
+#[derive(Debug, Args)]
+pub(super) struct HistoryArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    #[arg(id = "name", value_name = "KEY")]
+    key: String,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(super) async fn get(ctx: &Context, args: GetArgs) -> Result<(), Stop> {
+    let what = || format!("could not read key `{}` of `{}`", args.key, args.whose.of);
+    let item = args.whose.memory(ctx)?.kv_get(&args.key).await.or_fail(what)?;
+    let Some(item) = item else {
+        let failure =
+            Failure { code: CODE_ABSENT, ..Failure::new(format!("{}: there is no such key", what())) };
+        return Err(failure.hint(format!("`burrow kv ls {}` lists those there are", args.whose.of)).into());
+    };
+    if args.format.json { print::json::pretty(&item) } else { value(&item.value) }
+}
+
+/// Text as it is, anything else as JSON; harmless in a terminal.
+pub(super) fn value(value: &Value) -> Result<(), Stop> {
+    match value {
+        Value::String(text) if text.ends_with('\n') => verbatim(text),
+        Value::String(text) => verbatim(&format!("{text}\n")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            print::json::compact(value)
+        }
+    }
+}
+
+pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
+    let what = || format!("could not list the keys of `{}`", args.whose.of);
+    let memory = args.whose.memory(ctx)?;
+    let mut items: Vec<KvItem> = Vec::new();
+    let mut query = PageQuery { cursor: None, limit: Some(burrow_api::defaults::PAGE_LIMIT_MAX) };
+    loop {
+        let page = memory.kv_list(&args.prefix, &query).await.or_fail(what)?;
+        items.extend(page.items);
+        query.cursor = page.next_cursor;
+        if query.cursor.is_none() {
+            break;
+        }
+    }
+    if args.format.json {
+        return print::json::pretty(&items);
+    }
+    if args.quiet {
+        let keys: String =
+            items.iter().map(|item| format!("{}\n", crate::print::escape::escape(&item.key))).collect();
+        return print::data(&keys);
+    }
+    let (now_ms, width) = (quantity::now_ms(), text_width(64));
+    let rows: Vec<_> = items.iter().map(|item| row(item, now_ms, width)).collect();
+    table::print(&["KEY", "VERSION", "AGE", "EXPIRES", "VALUE"], &rows)
+}
+
+fn row(item: &KvItem, now_ms: u64, width: usize) -> Vec<String> {
+    vec![
+        item.key.clone(),
+        item.version.to_string(),
+        quantity::age(item.updated_ms, now_ms),
+        item.expires_ms.map(|at_ms| format!("in {}", quantity::age(now_ms, at_ms))).unwrap_or_default(),
+        excerpt(&item.value.to_string(), width),
+    ]
+}
+
+pub(super) async fn history(ctx: &Context, args: HistoryArgs) -> Result<(), Stop> {
+    let what = || format!("could not show the history of key `{}` of `{}`", args.key, args.whose.of);
+    let versions = args.whose.memory(ctx)?.kv_history(&args.key).await.or_fail(what)?;
+    if args.format.json {
+        return print::json::pretty(&versions);
+    }
+    let width = text_width(32);
+    let rows: Vec<_> = versions.iter().map(|version| version_row(version, width)).collect();
+    table::print(&["VERSION", "DATE", "VALUE"], &rows)
+}
+
+fn version_row(version: &KvVersion, width: usize) -> Vec<String> {
+    let shown = match &version.item {
+        Some(item) => excerpt(&item.value.to_string(), width),
+        None => "(deleted)".to_owned(),
+    };
+    vec![version.version.to_string(), date(version.at_ms), shown]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_listed_with_its_version_and_its_time_left() {
+        let item = KvItem {
+            key: "lock/build".to_owned(),
+            value: serde_json::json!({ "by": "a\u{1b}" }),
+            version: 17,
+            created_ms: 0,
+            updated_ms: 60_000,
+            expires_ms: Some(180_000),
+        };
+        assert_eq!(row(&item, 120_000, 40), ["lock/build", "17", "1m", "in 1m", "{\"by\":\"a\\u001b\"}"]);
+    }
+}

@@ -1,0 +1,306 @@
+//! `burrow memory add`: something to remember, or many things.
+
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use burrow_api::defaults;
+use burrow_api::memory::{AddedEntry, NewEntry};
+use burrow_client::Memory;
+use clap::Args;
+use serde_json::{Map, Value};
+
+use super::flags::WriteFlags;
+use super::input;
+use super::words;
+use crate::context::Context;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::print::{self, Format, quantity};
+use crate::transfer::progress::Progress;
+
+/// A line read at most: an entry of the largest text, every byte of it escaped, with the largest metadata.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// A batch is sent when its lines have so many bytes, well below the largest body the daemon takes.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Remember something, and print its id
+///
+/// The text is kept verbatim. With --lines or --jsonl many entries are read, sent in batches that are stored as a whole.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow memory add web 'the deploy key is on db-2' --kind fact --importance 0.9
+  make 2>&1 | tail -50 | burrow memory add web - --kind error --meta target=install
+  burrow memory add web 'we use Postgres 16 now' --supersedes mem7h3k2m9pqx1c8r5v7y
+  burrow memory add web --jsonl --file notes.jsonl        one entry per line, as the API takes it
+  burrow memory add space:ops 'the pager rings at four'")]
+pub(super) struct AddArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    #[command(flatten)]
+    text: input::TextArgs,
+    /// Take every line of text for an entry
+    #[arg(long, conflicts_with = "jsonl")]
+    lines: bool,
+    /// Take every line for an entry in JSON, such as {\"text\":\"…\",\"kind\":\"fact\"}
+    #[arg(long)]
+    jsonl: bool,
+    /// Lower-case word for what it is: note, fact, decision, observation, turn, error, …
+    #[arg(long, value_name = "KIND", default_value = defaults::MEMORY_KIND)]
+    kind: String,
+    /// Metadata; a value that is JSON is taken as JSON; may be repeated
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = words::metadata)]
+    metadata: Vec<(String, Value)>,
+    /// From 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = words::share)]
+    importance: Option<f32>,
+    /// Where it comes from
+    #[arg(long)]
+    source: Option<String>,
+    /// What it belongs together with; the open session when not given
+    #[arg(long)]
+    session: Option<String>,
+    /// Of this user
+    #[arg(long)]
+    user: Option<String>,
+    /// Of this agent
+    #[arg(long)]
+    agent: Option<String>,
+    /// When it happened: a time, or how long ago (2h)
+    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    at: Option<u64>,
+    /// From when it holds
+    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    valid_from: Option<u64>,
+    /// Until when it holds
+    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    valid_to: Option<u64>,
+    /// Entry that it replaces; may be repeated
+    #[arg(long, value_name = "ID")]
+    supersedes: Vec<String>,
+    /// Artifact that belongs to it, by name or hash; may be repeated
+    #[arg(long = "artifact", value_name = "NAME")]
+    artifacts: Vec<String>,
+    /// Entry that it has to do with; may be repeated
+    #[arg(long = "link", value_name = "ID")]
+    links: Vec<String>,
+    /// Adding again with the same word stores nothing again
+    #[arg(long, value_name = "WORD", conflicts_with_all = ["lines", "jsonl"])]
+    once: Option<String>,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(super) async fn run(ctx: &Context, args: AddArgs) -> Result<(), Stop> {
+    let what = || format!("could not add to the memory of `{}`", args.whose.of);
+    let memory = args.whose.memory(ctx)?;
+    if args.lines || args.jsonl {
+        return many(&memory, &args).await;
+    }
+    let entry = entry(&args, args.text.required(what)?);
+    let added = memory.add(vec![entry]).await.or_fail(what)?;
+    show(&added, args.format)
+}
+
+/// An entry of `text`, and of what the flags say.
+fn entry(args: &AddArgs, text: String) -> NewEntry {
+    NewEntry {
+        key: args.once.clone(),
+        kind: args.kind.clone(),
+        metadata: args.metadata.iter().cloned().collect(),
+        importance: args.importance.unwrap_or(defaults::MEMORY_IMPORTANCE),
+        source: args.source.clone(),
+        session: args.session.clone(),
+        user: args.user.clone(),
+        agent: args.agent.clone(),
+        at_ms: args.at,
+        valid_from_ms: args.valid_from,
+        valid_to_ms: args.valid_to,
+        supersedes: args.supersedes.clone(),
+        artifacts: args.artifacts.clone(),
+        links: args.links.clone(),
+        ..NewEntry::note(text)
+    }
+}
+
+fn show(added: &[AddedEntry], format: Format) -> Result<(), Stop> {
+    if format.json {
+        return print::json::pretty(added);
+    }
+    for entry in added {
+        print::line(&entry.id)?;
+        if let Some(older) = &entry.duplicate_of {
+            print::note(&format!("note: `{older}` says the same"));
+        }
+    }
+    Ok(())
+}
+
+async fn many(memory: &Memory, args: &AddArgs) -> Result<(), Stop> {
+    let what = || format!("could not add to the memory of `{}`", args.whose.of);
+    let source = args.text.source().unwrap_or_else(|| PathBuf::from("-"));
+    let mut lines =
+        Lines::open(&source).or_fail(|| format!("{}: could not read `{}`", what(), source.display()))?;
+    let progress = Progress::bytes("adding", lines.total);
+    let mut stored = 0_usize;
+    loop {
+        let batch =
+            lines.batch(|number, line| parse(args, line).map_err(|why| located(&what(), number, &why)))?;
+        if batch.is_empty() {
+            break;
+        }
+        let count = batch.len();
+        let told = || match stored {
+            0 => what(),
+            stored => format!("{}: {stored} were stored, the rest was not", what()),
+        };
+        let added = memory.add(batch).await.or_fail(told)?;
+        stored += count;
+        progress.add(lines.take_bytes());
+        // Ids as they come: who is cut off midway knows what is there.
+        show(&added, args.format)?;
+    }
+    progress.finish();
+    print::note(&quantity::count(stored, "entry stored", "entries stored"));
+    Ok(())
+}
+
+fn located(what: &str, number: u64, why: &str) -> Stop {
+    let failure = Failure::new(format!("{what}: line {number} is no entry: {why}"));
+    failure
+        .hint("a line is an object such as {\"text\":\"…\",\"kind\":\"fact\"}; with --lines it is plain text")
+        .into()
+}
+
+fn parse(args: &AddArgs, line: &str) -> Result<NewEntry, String> {
+    if args.lines {
+        return Ok(entry(args, line.to_owned()));
+    }
+    let mut fields: Map<String, Value> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    // What a line does not say the flags do.
+    let flags = serde_json::to_value(entry(args, String::new())).map_err(|error| error.to_string())?;
+    if let Value::Object(flags) = flags {
+        for (key, value) in flags {
+            if key != "text" && !fields.contains_key(&key) {
+                fields.insert(key, value);
+            }
+        }
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())
+}
+
+/// Lines of a file or of standard input, in batches.
+struct Lines {
+    source: Box<dyn io::BufRead>,
+    total: Option<u64>,
+    number: u64,
+    bytes: u64,
+    over: bool,
+}
+
+impl Lines {
+    fn open(file: &Path) -> io::Result<Self> {
+        let (source, total): (Box<dyn io::BufRead>, _) = if file == Path::new("-") {
+            (Box::new(BufReader::new(io::stdin())), None)
+        } else {
+            let file = std::fs::File::open(file)?;
+            let total = file.metadata()?.len();
+            (Box::new(BufReader::new(file)), Some(total))
+        };
+        Ok(Self { source, total, number: 0, bytes: 0, over: false })
+    }
+
+    /// Bytes read since the last time.
+    fn take_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// The next entries, as many as one request takes; none at the end.
+    fn batch(&mut self, parse: impl Fn(u64, &str) -> Result<NewEntry, Stop>) -> Result<Vec<NewEntry>, Stop> {
+        let mut batch = Vec::new();
+        let mut size = 0;
+        while !self.over && batch.len() < defaults::MEMORY_BATCH_MAX && size < BATCH_BYTES {
+            let mut line = Vec::new();
+            let count = (&mut self.source).take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line);
+            let count = count.or_fail(|| format!("could not read line {}", self.number + 1))?;
+            self.over = count == 0;
+            self.number += 1;
+            self.bytes += count as u64;
+            size += count;
+            if line.len() as u64 > LINE_BYTES_MAX {
+                let failure =
+                    Failure::new(format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.number));
+                return Err(failure
+                    .hint("what is so large belongs in an artifact: `burrow artifact put`")
+                    .into());
+            }
+            let text = String::from_utf8(line).map_err(|_| {
+                Failure::new(format!("line {} is not UTF-8", self.number))
+                    .hint("convert it with `iconv -t UTF-8`")
+            })?;
+            let text = text.trim_end_matches(['\r', '\n']);
+            if !text.trim().is_empty() {
+                batch.push(parse(self.number, text)?);
+            }
+        }
+        Ok(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: AddArgs,
+    }
+
+    fn arguments(line: &str) -> AddArgs {
+        Line::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().args
+    }
+
+    #[test]
+    fn flags_are_what_lines_do_not_say() {
+        let args = arguments("web --jsonl --kind fact --session s --meta a=1");
+        let own = parse(&args, r#"{"text":"x","kind":"decision"}"#).unwrap();
+        assert_eq!((own.kind.as_str(), own.session.as_deref()), ("decision", Some("s")));
+        assert_eq!(own.metadata["a"], 1);
+        let plain = parse(&arguments("web --lines --kind fact"), "{\"text\":1}").unwrap();
+        assert_eq!((plain.text.as_str(), plain.kind.as_str()), ("{\"text\":1}", "fact"));
+        assert!(parse(&args, r#"{"txet":"x"}"#).unwrap_err().contains("txet"));
+        assert!(parse(&args, "plain").is_err());
+    }
+
+    #[test]
+    fn many_lines_are_sent_in_batches_and_empty_ones_are_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("lines");
+        let text: String = (0..2_500).map(|n| format!("line {n}\n\n")).collect();
+        std::fs::write(&file, text).unwrap();
+        let mut lines = Lines::open(&file).unwrap();
+        let mut sizes = Vec::new();
+        loop {
+            let batch = lines.batch(|_, line| Ok(NewEntry::note(line.to_owned()))).unwrap();
+            if batch.is_empty() {
+                break;
+            }
+            sizes.push(batch.len());
+        }
+        assert_eq!(sizes, [1_000, 1_000, 500]);
+        assert_eq!(lines.take_bytes(), std::fs::metadata(&file).unwrap().len());
+    }
+
+    #[test]
+    fn a_bad_line_is_named_by_its_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("lines");
+        std::fs::write(&file, b"good\n\xff\n").unwrap();
+        let mut lines = Lines::open(&file).unwrap();
+        match lines.batch(|_, line| Ok(NewEntry::note(line.to_owned()))) {
+            Err(Stop::Failed(failure)) => assert_eq!(failure.to_string(), "line 2 is not UTF-8"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

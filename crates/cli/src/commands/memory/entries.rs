@@ -1,0 +1,310 @@
+//! `burrow memory ls|get|update|history|sessions`: entries by themselves.
+
+use burrow_api::memory::{MemoryEntry, MemorySession, MemoryVersion, UpdateEntry};
+use burrow_client::{Memory, PageQuery};
+use clap::Args;
+use serde_json::Value;
+
+use super::flags::{FilterFlags, ReadFlags, WriteFlags};
+use super::input::TextArgs;
+use super::show::{self, date, excerpt};
+use super::words;
+use crate::context::Context;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::print::{self, Format, table};
+
+/// Shown when nobody says how many: about a screen.
+const LIMIT: usize = 50;
+const PAGE: u32 = 1_000;
+
+/// List what is remembered, newest first
+#[derive(Debug, Args)]
+#[command(
+    visible_alias = "list",
+    after_help = "\
+Examples:
+  burrow memory ls web
+  burrow memory ls web --kind error --since 24h
+  burrow memory ls web --all -q | wc -l
+  burrow memory ls web --as-of before-upgrade --json"
+)]
+pub(super) struct LsArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    /// Entries at most
+    #[arg(short = 'n', long, default_value_t = LIMIT, conflicts_with = "all")]
+    limit: usize,
+    /// All of them
+    #[arg(short = 'a', long)]
+    all: bool,
+    /// Print ids only
+    #[arg(short = 'q', long, conflicts_with = "json")]
+    quiet: bool,
+    #[command(flatten)]
+    filter: FilterFlags,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Show one entry
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow memory get web mem7h3k2m9pqx1c8r5v7y
+  burrow memory get web mem7h3k2m9pqx1c8r5v7y --text > note.txt      verbatim")]
+pub(super) struct GetArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    /// Id of the entry
+    id: String,
+    /// Print its text alone
+    #[arg(long, conflicts_with = "json")]
+    text: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Change an entry: a new version of it; the old one stays in its history
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow memory update web mem7h3k2m9pqx1c8r5v7y 'the deploy key is on db-3'
+  burrow memory update web mem7h3k2m9pqx1c8r5v7y --importance 0.9 --meta ticket=OPS-12
+  burrow memory update web mem7h3k2m9pqx1c8r5v7y --valid-to 2026-12-31 --if-version 2")]
+pub(super) struct UpdateArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    /// Id of the entry
+    id: String,
+    #[command(flatten)]
+    text: TextArgs,
+    /// Another kind
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// Metadata to set; may be repeated
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = words::metadata)]
+    metadata: Vec<(String, Value)>,
+    /// Metadata to remove; may be repeated
+    #[arg(long = "unmeta", value_name = "KEY")]
+    unmetadata: Vec<String>,
+    /// From 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = words::share)]
+    importance: Option<f32>,
+    /// From when it holds
+    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    valid_from: Option<u64>,
+    /// Until when it holds
+    #[arg(long, value_name = "WHEN", value_parser = words::moment)]
+    valid_to: Option<u64>,
+    /// Only if this is its version still
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Show what became of an entry, version by version
+#[derive(Debug, Args)]
+pub(super) struct HistoryArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    /// Id of the entry
+    id: String,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// List sessions: what was said or done together
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow memory sessions web
+  burrow memory ls web --session \"$(burrow memory sessions web --json | jq -r .[0].session)\"")]
+pub(super) struct SessionsArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    /// Sessions at most
+    #[arg(short = 'n', long, default_value_t = LIMIT)]
+    limit: usize,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
+    let what = || format!("could not list the memory of `{}`", args.whose.of);
+    let limit = if args.all { usize::MAX } else { args.limit };
+    let filter = args.filter.filter();
+    let memory = args.whose.memory(ctx)?;
+    let mut query = PageQuery::default();
+    let mut entries: Vec<MemoryEntry> = Vec::new();
+    let mut more = true;
+    while more && entries.len() < limit {
+        query.limit = Some(u32::try_from(limit - entries.len()).unwrap_or(PAGE).min(PAGE));
+        let page = memory.list(&filter, &query).await.or_fail(what)?;
+        more = page.next_cursor.is_some();
+        query.cursor = page.next_cursor;
+        entries.extend(page.items);
+    }
+    if args.format.json {
+        return print::json::pretty(&entries);
+    }
+    if args.quiet {
+        let ids: String = entries.iter().map(|entry| format!("{}\n", entry.id)).collect();
+        return print::data(&ids);
+    }
+    let width = show::text_width(60);
+    let rows: Vec<_> = entries.iter().map(|entry| row(entry, width)).collect();
+    table::print(&["NUMBER", "DATE", "KIND", "ID", "TEXT"], &rows)?;
+    if more {
+        print::note("there is more: --all shows it, -n N shows N");
+    }
+    Ok(())
+}
+
+fn row(entry: &MemoryEntry, width: usize) -> Vec<String> {
+    let times = if entry.count > 1 { format!("({}×) ", entry.count) } else { String::new() };
+    vec![
+        entry.seq.to_string(),
+        date(entry.at_ms),
+        entry.kind.clone(),
+        entry.id.clone(),
+        format!("{times}{}", excerpt(&entry.text, width)),
+    ]
+}
+
+pub(super) async fn get(ctx: &Context, args: GetArgs) -> Result<(), Stop> {
+    let what = || format!("could not show entry `{}` of the memory of `{}`", args.id, args.whose.of);
+    let entry = args.whose.memory(ctx)?.entry(&args.id).await.or_fail(what)?;
+    if args.format.json {
+        return print::json::pretty(&entry);
+    }
+    if args.text {
+        return show::verbatim(&entry.text);
+    }
+    let rows: Vec<Vec<String>> =
+        show::facts(&entry).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    table::print(&["", ""], &rows)?;
+    print::line(&format!("\n{}", show::harmless(&entry.text)))
+}
+
+pub(super) async fn update(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
+    let what = || format!("could not update entry `{}` of the memory of `{}`", args.id, args.whose.of);
+    let memory = args.whose.memory(ctx)?;
+    let mut change = UpdateEntry {
+        text: args.text.read(what)?,
+        kind: args.kind.clone(),
+        metadata: None,
+        importance: args.importance,
+        valid_from_ms: args.valid_from,
+        valid_to_ms: args.valid_to,
+        artifacts: None,
+        links: None,
+        if_version: args.if_version,
+    };
+    let changes_metadata = !args.metadata.is_empty() || !args.unmetadata.is_empty();
+    if !changes_metadata && change == (UpdateEntry { if_version: args.if_version, ..UpdateEntry::default() })
+    {
+        let failure = Failure::new(format!("{}: nothing to change was given", what()));
+        return Err(failure
+            .hint("give a text, --kind, --meta, --importance or another; see `burrow memory update --help`")
+            .into());
+    }
+    if changes_metadata {
+        merge_metadata(&memory, &args, &mut change).await?;
+    }
+    let entry = memory.update(&args.id, &change).await.or_fail(what)?;
+    if args.format.json {
+        return print::json::pretty(&entry);
+    }
+    print::note(&format!("version {}", entry.version));
+    Ok(())
+}
+
+/// The API replaces metadata as a whole; here single keys are set and removed, on the version that was read.
+async fn merge_metadata(memory: &Memory, args: &UpdateArgs, change: &mut UpdateEntry) -> Result<(), Stop> {
+    let known = memory.entry(&args.id).await;
+    let known = known
+        .or_fail(|| format!("could not read entry `{}` of the memory of `{}`", args.id, args.whose.of))?;
+    let mut metadata = known.metadata;
+    metadata.retain(|key, _| !args.unmetadata.contains(key));
+    metadata.extend(args.metadata.iter().cloned());
+    change.metadata = Some(metadata);
+    change.if_version = change.if_version.or(Some(known.version));
+    Ok(())
+}
+
+pub(super) async fn history(ctx: &Context, args: HistoryArgs) -> Result<(), Stop> {
+    let what = || format!("could not show the history of entry `{}`", args.id);
+    let versions = args.whose.memory(ctx)?.history(&args.id).await.or_fail(what)?;
+    if args.format.json {
+        return print::json::pretty(&versions);
+    }
+    let width = show::text_width(56);
+    let rows: Vec<_> = versions.iter().map(|version| version_row(version, width)).collect();
+    table::print(&["NUMBER", "DATE", "CHANGE", "VERSION", "TEXT"], &rows)
+}
+
+fn version_row(version: &MemoryVersion, width: usize) -> Vec<String> {
+    let (number, text) = match &version.entry {
+        Some(entry) => (entry.version.to_string(), excerpt(&entry.text, width)),
+        None => (String::new(), version.times.map(|times| format!("{times} times")).unwrap_or_default()),
+    };
+    vec![version.seq.to_string(), date(version.stored_ms), version.change.as_str().to_owned(), number, text]
+}
+
+pub(super) async fn sessions(ctx: &Context, args: SessionsArgs) -> Result<(), Stop> {
+    let what = || format!("could not list the sessions of `{}`", args.whose.of);
+    let page =
+        PageQuery { cursor: None, limit: Some(u32::try_from(args.limit).unwrap_or(PAGE).clamp(1, PAGE)) };
+    let sessions = args.whose.memory(ctx)?.sessions(&page).await.or_fail(what)?.items;
+    if args.format.json {
+        return print::json::pretty(&sessions);
+    }
+    let width = show::text_width(80);
+    let rows: Vec<_> = sessions.iter().map(|session| session_row(session, width)).collect();
+    table::print(&["SESSION", "FROM", "TO", "ENTRIES", "STATE", "BEGINS"], &rows)
+}
+
+fn session_row(session: &MemorySession, width: usize) -> Vec<String> {
+    vec![
+        session.session.clone(),
+        date(session.opened_ms),
+        date(session.last_ms),
+        session.entries.to_string(),
+        if session.closed { "closed" } else { "open" }.to_owned(),
+        excerpt(&session.first, width),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burrow_api::memory::MemoryChange;
+
+    #[test]
+    fn what_happened_often_says_so() {
+        let mut entry = show::example("mem1", "make failed\nwith 2");
+        assert_eq!(row(&entry, 40)[4], "make failed with 2");
+        entry.count = 3;
+        assert_eq!(row(&entry, 40)[4], "(3×) make failed with 2");
+    }
+
+    #[test]
+    fn a_change_without_a_text_says_what_it_was() {
+        let mut version = MemoryVersion {
+            seq: 9,
+            stored_ms: 1_794_710_393_000,
+            branch: "brn".to_owned(),
+            change: MemoryChange::Forgotten,
+            entry: None,
+            times: None,
+        };
+        assert_eq!(version_row(&version, 40), ["9", "2026-11-15 02:39", "forgotten", "", ""]);
+        version.change = MemoryChange::Repeated;
+        version.times = Some(3);
+        assert_eq!(version_row(&version, 40)[2..], ["repeated", "", "3 times"]);
+        version.change = MemoryChange::Written;
+        version.entry = Some(show::example("mem1", "x"));
+        assert_eq!(version_row(&version, 40)[2..], ["written", "1", "x"]);
+    }
+}

@@ -1,0 +1,116 @@
+//! Text that is to be remembered: an argument, a file, or standard input; bounded, and UTF-8.
+
+use std::io::{self, IsTerminal as _, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::failure::{Failure, OrFail as _, Stop};
+
+/// Read from a file or standard input at most: more than any text, value or skill the daemon takes, so that its own
+/// refusal, with the figure, is what people see.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// Where a text comes from.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TextArgs {
+    /// The text; `-` for standard input
+    #[arg(value_name = "TEXT", conflicts_with = "file")]
+    text: Option<String>,
+    /// File with the text; `-` for standard input
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+}
+
+impl TextArgs {
+    /// The file with many texts, where one text is not what is wanted.
+    pub(crate) fn source(&self) -> Option<PathBuf> {
+        self.file.clone().or_else(|| self.text.as_ref().map(PathBuf::from))
+    }
+
+    /// `None` when none was given.
+    pub(crate) fn read(&self, what: impl Fn() -> String) -> Result<Option<String>, Stop> {
+        match (&self.text, &self.file) {
+            (Some(text), _) if text != "-" => Ok(Some(text.clone())),
+            (Some(_), _) => read(Path::new("-"), what).map(Some),
+            (None, Some(file)) => read(file, what).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The same, where one must be given; piped input is taken without being asked for.
+    pub(crate) fn required(&self, what: impl Fn() -> String) -> Result<String, Stop> {
+        if let Some(text) = self.read(&what)? {
+            return Ok(text);
+        }
+        if io::stdin().is_terminal() {
+            let failure = Failure::new(format!("{}: no text was given", what()));
+            return Err(failure
+                .hint("give it as an argument, with --file FILE, or on standard input with `-`")
+                .into());
+        }
+        read(Path::new("-"), what)
+    }
+}
+
+/// A whole file, or with `-` standard input, without the line end that editors and `echo` add.
+pub(crate) fn read(file: &Path, what: impl Fn() -> String) -> Result<String, Stop> {
+    let bytes = match file == Path::new("-") {
+        true => bounded(io::stdin().lock()),
+        false => std::fs::File::open(file).and_then(bounded),
+    };
+    let bytes = bytes.or_fail(|| format!("{}: could not read `{}`", what(), file.display()))?;
+    text(bytes, &what())
+}
+
+fn bounded(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn text(bytes: Vec<u8>, what: &str) -> Result<String, Stop> {
+    if bytes.len() as u64 > TEXT_BYTES_MAX {
+        let failure = Failure::new(format!("{what}: the text is larger than {TEXT_BYTES_MAX} bytes"));
+        return Err(failure
+            .hint("keep it as an artifact, `burrow artifact put`, and remember what it is")
+            .into());
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::new(format!("{what}: the text is not UTF-8 at byte {at}"))
+            .hint("convert it with `iconv -t UTF-8`, or keep it as it is with `burrow artifact put`")
+    })?;
+    Ok(text
+        .strip_suffix('\n')
+        .map_or(text.as_str(), |text| text.strip_suffix('\r').unwrap_or(text))
+        .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(result: Result<String, Stop>) -> Failure {
+        match result {
+            Err(Stop::Failed(failure)) => failure,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_line_end_is_the_editors_and_the_rest_is_the_text() {
+        for (bytes, expected) in [("a", "a"), ("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("", "")] {
+            assert_eq!(text(bytes.into(), "x").unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_with_what_to_do() {
+        let refused = failure(text(vec![b'a', 0xff], "could not add"));
+        assert_eq!(refused.to_string(), "could not add: the text is not UTF-8 at byte 1");
+        assert!(refused.hint.unwrap().contains("artifact put"));
+        let refused = failure(text(vec![b'a'; TEXT_BYTES_MAX as usize + 1], "could not add"));
+        assert!(refused.to_string().contains("larger than 1048576 bytes"));
+    }
+}

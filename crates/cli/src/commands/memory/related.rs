@@ -1,0 +1,100 @@
+//! What is remembered about a failure like the one just seen: on standard error, after the output, never among it.
+
+use std::io::IsTerminal as _;
+
+use burrow_api::memory::RelatedMemory;
+use clap::Args;
+
+use super::show::{date, excerpt};
+use crate::interact::{End, outcome};
+use crate::print;
+use crate::print::paint::{self, Colour};
+use crate::terminal;
+
+/// Shown at most: they help if they are read.
+const SHOWN_MAX: usize = 3;
+/// How wide a memory is shown at most, however wide the screen.
+const WIDTH_MAX: usize = 160;
+
+/// Whether to show it.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RelatedFlags {
+    /// If it fails, show what is remembered about it, also where standard error is no terminal
+    #[arg(long, conflicts_with = "no_related")]
+    related: bool,
+    /// Never show what is remembered
+    #[arg(long)]
+    no_related: bool,
+}
+
+impl RelatedFlags {
+    /// Tells it, where something failed and somebody is there to read it.
+    pub(crate) fn tell(&self, end: &End) {
+        let End::Exit(exec) = end else { return };
+        let terminal = std::io::stderr().is_terminal();
+        if self.no_related || !(self.related || terminal) || outcome::exit_code(exec) == 0 {
+            return;
+        }
+        let width = usize::from(terminal::size().columns).clamp(40, WIDTH_MAX);
+        for line in lines(&exec.related, width) {
+            match paint::colours(terminal) {
+                true => print::note(&paint::paint(&line, Colour::Faint)),
+                false => print::note(&line),
+            }
+        }
+    }
+}
+
+fn lines(related: &[RelatedMemory], width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for memory in related.iter().take(SHOWN_MAX) {
+        let head = format!("remembered: {} {} ", date(memory.at_ms), excerpt(&memory.id, 40));
+        let room = width.saturating_sub(head.chars().count()).max(20);
+        lines.push(format!("{head}{}", excerpt(&memory.text, room)));
+        if let Some(fix) = &memory.fixed_by {
+            let (head, told) = match fix.commands.is_empty() {
+                false => ("            then worked after: ", fix.commands.join("; ")),
+                true => ("            then worked after changes of ", fix.files.join(", ")),
+            };
+            lines.push(format!("{head}{}", excerpt(&told, width.saturating_sub(head.len()).max(20))));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burrow_api::memory::RelatedFix;
+
+    #[test]
+    fn a_few_memories_are_told_in_a_line_each_with_what_fixed_them() {
+        let fix = RelatedFix {
+            id: "mem2".to_owned(),
+            at_ms: 0,
+            commands: vec!["./configure".to_owned(), "make".to_owned()],
+            files: Vec::new(),
+        };
+        let memory = |fixed_by: Option<RelatedFix>| RelatedMemory {
+            id: "mem1".to_owned(),
+            kind: "error".to_owned(),
+            text: "`make install` failed with 2:\n no rule\u{1b}[2J".to_owned(),
+            why: "the same command".to_owned(),
+            score: 0.9,
+            at_ms: 1_794_710_393_000,
+            count: 1,
+            fixed_by,
+        };
+        let told = lines(&[memory(Some(fix)), memory(None)], 100);
+        assert_eq!(
+            told,
+            [
+                "remembered: 2026-11-15 02:39 mem1 `make install` failed with 2: no rule\\x1b[2J",
+                "            then worked after: ./configure; make",
+                "remembered: 2026-11-15 02:39 mem1 `make install` failed with 2: no rule\\x1b[2J",
+            ]
+        );
+        assert_eq!(lines(&vec![memory(None); 9], 100).len(), SHOWN_MAX);
+        assert!(lines(&[], 100).is_empty());
+    }
+}

@@ -1,0 +1,296 @@
+//! `burrow memory search`: what is remembered about something, best first.
+
+use std::time::Duration;
+
+use burrow_api::defaults;
+use burrow_api::memory::{ArmState, MemoryHit, SearchMemory, SearchResult, SearchWeights};
+use clap::Args;
+
+use super::flags::{FilterFlags, LookFlags};
+use super::show::{self, date, excerpt};
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::parse;
+use crate::print::escape::escape;
+use crate::print::{self, Format, table};
+
+/// What the columns before a hit's text take: score, date, kind, id, space, and the gaps between them.
+const COLUMNS_WIDTH: usize = 72;
+
+/// Find what is remembered about something, best first
+///
+/// Words, meaning and neighbours are looked at together; standard error names an arm that could not take part. Scores
+/// are from 0 to 1.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow memory search web 'where is the deploy key'
+  burrow memory search web postgres --kind decision --since 30d --why
+  burrow memory search web 'failing test' --meta target=install -n 3 --json
+  burrow memory search web 'api key' --as-of before-upgrade
+  burrow memory forget web $(burrow memory search web 'old office' -q)")]
+pub(super) struct SearchArgs {
+    #[command(flatten)]
+    whose: LookFlags,
+    /// Words, a question, or a whole message
+    query: String,
+    /// Hits at most
+    #[arg(short = 'n', long, default_value_t = defaults::MEMORY_HITS, value_parser = clap::value_parser!(u32).range(1..=i64::from(defaults::MEMORY_HITS_MAX)))]
+    limit: u32,
+    /// Tell what each arm found in a hit
+    #[arg(long)]
+    why: bool,
+    /// Print ids only
+    #[arg(short = 'q', long, conflicts_with_all = ["json", "why"])]
+    quiet: bool,
+    /// Only in this space: `own`, or an attached one; may be repeated
+    #[arg(long = "space", value_name = "SPACE")]
+    spaces: Vec<String>,
+    /// Age that halves what recency adds, e.g. 30d
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration_from_second)]
+    half_life: Option<Duration>,
+    /// Only hits with at least this score
+    #[arg(long, value_name = "SCORE", value_parser = super::words::share)]
+    min_score: Option<f32>,
+    /// How much an arm counts, e.g. words=1,meaning=0.5; also neighbours, recency, importance
+    #[arg(long, value_name = "ARM=WEIGHT", value_delimiter = ',', value_parser = weight)]
+    weights: Vec<(Arm, f32)>,
+    #[command(flatten)]
+    filter: FilterFlags,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arm {
+    Words,
+    Meaning,
+    Neighbours,
+    Recency,
+    Importance,
+}
+
+fn weight(text: &str) -> Result<(Arm, f32), String> {
+    let bad = || format!("`{text}` is not ARM=WEIGHT, such as words=1 or meaning=0.5");
+    let (arm, weight) = text.split_once('=').ok_or_else(bad)?;
+    let arm = match arm {
+        "words" | "lexical" => Arm::Words,
+        "meaning" | "vector" => Arm::Meaning,
+        "neighbours" => Arm::Neighbours,
+        "recency" => Arm::Recency,
+        "importance" => Arm::Importance,
+        _ => return Err(bad()),
+    };
+    match weight.parse::<f32>() {
+        Ok(weight) if (0.0..=10.0).contains(&weight) => Ok((arm, weight)),
+        _ => Err(format!("{}, from 0 to 10", bad())),
+    }
+}
+
+fn weights(given: &[(Arm, f32)]) -> Option<SearchWeights> {
+    if given.is_empty() {
+        return None;
+    }
+    let mut weights = SearchWeights::default();
+    for (arm, weight) in given {
+        let place = match arm {
+            Arm::Words => &mut weights.lexical,
+            Arm::Meaning => &mut weights.vector,
+            Arm::Neighbours => &mut weights.neighbours,
+            Arm::Recency => &mut weights.recency,
+            Arm::Importance => &mut weights.importance,
+        };
+        *place = Some(*weight);
+    }
+    Some(weights)
+}
+
+pub(super) async fn run(ctx: &Context, args: SearchArgs) -> Result<(), Stop> {
+    let request = SearchMemory {
+        query: args.query,
+        limit: Some(args.limit),
+        filter: args.filter.given(),
+        spaces: args.spaces,
+        half_life_seconds: args.half_life.map(|time| time.as_secs()),
+        weights: weights(&args.weights),
+        include_cold: args.filter.cold,
+        min_score: args.min_score,
+        explain: args.why || args.format.json,
+    };
+    let found = args.whose.memory(ctx)?.search(&request).await;
+    let found = found.or_fail(|| format!("could not search the memory of `{}`", args.whose.of))?;
+    if args.format.json {
+        return print::json::pretty(&found);
+    }
+    for line in show::missing_arms(&found.arms) {
+        print::note(&line);
+    }
+    if args.quiet {
+        let ids: String = found.hits.iter().map(|hit| format!("{}\n", hit.entry.id)).collect();
+        return print::data(&ids);
+    }
+    print::data(&shown(&found, args.why, show::text_width(COLUMNS_WIDTH)))?;
+    if args.why {
+        print::note(&arms(&found));
+    }
+    Ok(())
+}
+
+fn shown(found: &SearchResult, why: bool, width: usize) -> String {
+    let mut header = vec!["SCORE", "DATE", "KIND", "ID"];
+    // Where everything is of one space its name says nothing.
+    let several = found.hits.iter().any(|hit| hit.space != found.hits[0].space);
+    if several {
+        header.push("SPACE");
+    }
+    header.push("TEXT");
+    let rows: Vec<_> = found.hits.iter().map(|hit| row(hit, several, width)).collect();
+    let table = table::render(&header, &rows);
+    if !why {
+        return table;
+    }
+    let mut lines = table.lines();
+    let mut text = format!("{}\n", lines.next().unwrap_or_default());
+    for (line, hit) in lines.zip(&found.hits) {
+        text.push_str(&format!("{line}\n       {}\n", reasons(hit)));
+    }
+    text
+}
+
+fn row(hit: &MemoryHit, several: bool, width: usize) -> Vec<String> {
+    let entry = &hit.entry;
+    let mut row = vec![format!("{:.2}", hit.score), date(entry.at_ms), entry.kind.clone(), entry.id.clone()];
+    if several {
+        row.push(hit.space.clone());
+    }
+    row.push(excerpt(&entry.text, width));
+    row
+}
+
+/// `words 1st (deploy, key), meaning 2nd 0.61; recent 0.99, importance 0.90`
+fn reasons(hit: &MemoryHit) -> String {
+    let why = &hit.why;
+    let mut found = Vec::new();
+    if let Some(words) = &why.lexical {
+        let terms = match words.terms.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", escape(&words.terms.join(", "))),
+        };
+        found.push(format!("words {}{terms}", ordinal(words.rank)));
+    }
+    if let Some(meaning) = &why.vector {
+        found.push(format!("meaning {} {:.2}", ordinal(meaning.rank), meaning.cosine));
+    }
+    if let Some(neighbours) = &why.neighbours {
+        found.push(format!("neighbours {:.2}", neighbours.score));
+    }
+    let mut text = format!(
+        "{}; recency {:+.2}, importance {:+.2}",
+        if found.is_empty() { "no arm".to_owned() } else { found.join(", ") },
+        why.recency,
+        why.importance
+    );
+    if why.validity < 1.0 {
+        text.push_str(&format!(", validity {:.2}", why.validity));
+    }
+    match hit.collapsed.len() {
+        0 => {}
+        1 => text.push_str("; 1 more says nearly the same"),
+        more => text.push_str(&format!("; {more} more say nearly the same")),
+    }
+    text
+}
+
+fn ordinal(rank: u64) -> String {
+    let ending = match (rank % 10, rank % 100) {
+        (1, tens) if tens != 11 => "st",
+        (2, tens) if tens != 12 => "nd",
+        (3, tens) if tens != 13 => "rd",
+        _ => "th",
+    };
+    format!("{rank}{ending}")
+}
+
+fn arms(found: &SearchResult) -> String {
+    let took: Vec<_> = found
+        .arms
+        .iter()
+        .filter(|report| matches!(report.state, ArmState::Took | ArmState::Partial))
+        .map(|report| escape(show::arm_name(&report.arm)))
+        .collect();
+    format!(
+        "arms: {}; {} entries searched in {:.1} ms",
+        took.join(", "),
+        found.searched,
+        found.took_us as f64 / 1_000.0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burrow_api::memory::{LexicalWhy, SearchWhy, VectorWhy};
+
+    fn hit(id: &str, space: &str, score: f32) -> MemoryHit {
+        MemoryHit {
+            entry: show::example(id, "the \u{1b}[2Jdeploy key\nis on db-2"),
+            space: space.to_owned(),
+            score,
+            why: SearchWhy {
+                lexical: Some(LexicalWhy {
+                    rank: 1,
+                    score: 3.0,
+                    terms: vec!["deploy".to_owned(), "key".to_owned()],
+                }),
+                vector: Some(VectorWhy { rank: 12, cosine: 0.61 }),
+                neighbours: None,
+                recency: 0.05,
+                importance: 0.1,
+                validity: 1.0,
+            },
+            collapsed: vec!["mem9".to_owned()],
+        }
+    }
+
+    fn found(hits: Vec<MemoryHit>) -> SearchResult {
+        SearchResult { hits, arms: Vec::new(), searched: 3, took_us: 1_500 }
+    }
+
+    #[test]
+    fn a_hit_is_score_date_kind_id_and_one_harmless_line() {
+        let text = shown(&found(vec![hit("mem1", "own", 0.821)]), false, 40);
+        assert_eq!(
+            text,
+            "SCORE  DATE              KIND  ID    TEXT\n\
+             0.82   2026-11-15 02:39  note  mem1  the \\x1b[2Jdeploy key is on db-2\n"
+        );
+        let text = shown(&found(vec![hit("mem1", "own", 0.8), hit("mem2", "team", 0.7)]), false, 40);
+        assert!(text.lines().next().unwrap().contains("SPACE") && text.contains("team"), "{text}");
+        assert_eq!(shown(&found(Vec::new()), true, 40), "SCORE  DATE  KIND  ID  TEXT\n");
+    }
+
+    #[test]
+    fn why_tells_each_arm_below_its_hit() {
+        let text = shown(&found(vec![hit("mem1", "own", 0.8)]), true, 40);
+        assert_eq!(
+            text.lines().nth(2).unwrap(),
+            "       words 1st (deploy, key), meaning 12th 0.61; recency +0.05, importance +0.10; 1 more says nearly the same"
+        );
+    }
+
+    #[test]
+    fn weights_are_given_by_arm() {
+        assert_eq!(weight("meaning=0.5").unwrap(), (Arm::Meaning, 0.5));
+        for bad in ["meaning", "meaning=11", "sense=1", "words=x"] {
+            assert!(weight(bad).is_err(), "{bad}");
+        }
+        let weights = weights(&[(Arm::Words, 1.0), (Arm::Recency, 0.0)]).unwrap();
+        assert_eq!((weights.lexical, weights.recency, weights.vector), (Some(1.0), Some(0.0), None));
+    }
+
+    #[test]
+    fn ranks_are_read_out() {
+        let read: Vec<_> = [1, 2, 3, 4, 11, 12, 13, 21, 112].map(ordinal).into();
+        assert_eq!(read, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]);
+    }
+}

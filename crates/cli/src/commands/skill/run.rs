@@ -1,0 +1,162 @@
+//! `burrow skill run` and `outcome`: does it, and notes how it went.
+
+use std::time::Duration;
+
+use burrow_api::RunResult;
+use burrow_api::memory::{RunSkill, SkillOutcome, SkillRunStep};
+use clap::Args;
+use std::io::Write as _;
+
+use crate::commands::memory::flags::WriteFlags;
+use crate::commands::memory::show::excerpt;
+use crate::context::Context;
+use crate::failure::{CODE_OWN_FAILURE, Failure, OrFail, Stop};
+use crate::interact::outcome;
+use crate::parse;
+use crate::print::{self, Format};
+
+/// Run a skill in a sandbox, and note how it went
+///
+/// Its steps are run one after the other, until one fails; their output is passed on. The exit code is the failing
+/// step's, or 125 where a step could not be run.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow skill run web deploy -p host=db-3
+  burrow skill run space:ops deploy --in web -p host=db-3     a space's skill, in a sandbox
+  burrow skill run web deploy --version 2 --json")]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    name: String,
+    /// Parameter; may be repeated
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE", value_parser = super::parameter)]
+    parameters: Vec<(String, String)>,
+    /// Sandbox to run it in, where the skill is a space's
+    #[arg(long = "in", value_name = "SANDBOX")]
+    sandbox: Option<String>,
+    /// Version to run; the newest when not given
+    #[arg(long)]
+    version: Option<u64>,
+    /// Who its steps run as
+    #[arg(short = 'u', long, value_name = "USER")]
+    user: Option<String>,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Tell how a run went that Burrow did not make
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow skill outcome web deploy --ok
+  burrow skill outcome web deploy --failed --detail 'the host was down' --exit-code 2")]
+pub(super) struct OutcomeArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    name: String,
+    /// It went well
+    #[arg(long, required_unless_present = "failed")]
+    ok: bool,
+    /// It did not
+    #[arg(long, conflicts_with = "ok")]
+    failed: bool,
+    /// Its exit code
+    #[arg(long, allow_hyphen_values = true)]
+    exit_code: Option<i32>,
+    /// What is worth knowing about it
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    detail: String,
+    /// Version that was run; the newest when not given
+    #[arg(long)]
+    version: Option<u64>,
+    /// How long it took, e.g. 30s
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    took: Option<Duration>,
+}
+
+pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
+    let what = || format!("could not run skill `{}` of `{}`", args.name, args.whose.of);
+    let memory = args.whose.memory(ctx)?;
+    let request = RunSkill {
+        sandbox: args.sandbox.clone(),
+        parameters: args.parameters.iter().cloned().collect(),
+        version: args.version,
+        user: args.user.clone(),
+        stream: !args.format.json,
+    };
+    if args.format.json {
+        let run = memory.skill_run(&args.name, &request).await.or_fail(what)?;
+        print::json::pretty(&run)?;
+        return leave(run.ok, run.steps.last(), run.error.is_some());
+    }
+    let mut steps = memory.skill_run_steps(&args.name, &request).await.or_fail(what)?;
+    let mut last = None;
+    while let Some(step) = steps.next().await.or_fail(what)? {
+        match step {
+            SkillRunStep::Start { step, total, run } => {
+                print::note(&format!("[{step}/{total}] {}", excerpt(&run, 100)));
+            }
+            SkillRunStep::Step { result, .. } => {
+                pass_on(&result)?;
+                last = Some(result);
+            }
+            SkillRunStep::End { ok, recorded, .. } => {
+                tell(recorded);
+                return leave(ok, last.as_deref(), false);
+            }
+            SkillRunStep::Error { error, recorded } => {
+                tell(recorded);
+                let mut failure = Failure::new(what());
+                failure.causes.push(error.message);
+                failure.hint = error.hint;
+                return Err(Stop::from(failure).with_code(CODE_OWN_FAILURE));
+            }
+        }
+    }
+    let failure = Failure::new(format!("{}: the daemon did not say how it ended", what()));
+    Err(Stop::from(failure).with_code(CODE_OWN_FAILURE))
+}
+
+/// As the process wrote it, each to its own stream.
+fn pass_on(result: &RunResult) -> Result<(), Stop> {
+    print::data(&result.stdout)?;
+    let _ = std::io::stderr().write_all(result.stderr.as_bytes());
+    if result.truncated {
+        print::note(&format!(
+            "note: more was written; `burrow logs {}` shows what is kept of it",
+            result.exec.id
+        ));
+    }
+    Ok(())
+}
+
+fn tell(recorded: bool) {
+    if !recorded {
+        print::note("note: how it went could not be noted with the skill");
+    }
+}
+
+fn leave(ok: bool, last: Option<&RunResult>, could_not_run: bool) -> Result<(), Stop> {
+    if ok {
+        return Ok(());
+    }
+    let code = match last {
+        Some(result) if !could_not_run => outcome::exit_code(&result.exec),
+        _ => CODE_OWN_FAILURE,
+    };
+    // A step may have ended well and yet the run not, for want of the next one.
+    Err(Stop::Exit(if code == 0 { CODE_OWN_FAILURE } else { code }))
+}
+
+pub(super) async fn outcome(ctx: &Context, args: OutcomeArgs) -> Result<(), Stop> {
+    let what = || format!("could not note how skill `{}` of `{}` went", args.name, args.whose.of);
+    let outcome = SkillOutcome {
+        ok: args.ok && !args.failed,
+        exit_code: args.exit_code,
+        detail: args.detail.clone(),
+        took_ms: args.took.map_or(0, |took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+        at_ms: None,
+    };
+    args.whose.memory(ctx)?.skill_outcome(&args.name, args.version, &outcome).await.or_fail(what).map(drop)
+}

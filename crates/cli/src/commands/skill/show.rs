@@ -1,0 +1,282 @@
+//! `burrow skill search|ls|show|versions|rm`.
+
+use burrow_api::defaults;
+use burrow_api::memory::{FindSkills, Skill, SkillStep};
+use clap::Args;
+
+use crate::commands::memory::flags::{LookFlags, ReadFlags, WriteFlags};
+use crate::commands::memory::show::{date, excerpt, harmless, text_width};
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::print::escape::escape;
+use crate::print::{self, Format, quantity, table};
+
+/// Find skills for something, best first: what fits, and what worked
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow skill search web 'roll out a new version'
+  burrow skill search web deploy --json | jq -r .hits[0].skill.name")]
+pub(super) struct SearchArgs {
+    #[command(flatten)]
+    whose: LookFlags,
+    /// What is to be done
+    query: String,
+    /// Hits at most
+    #[arg(short = 'n', long, default_value_t = defaults::MEMORY_HITS, value_parser = clap::value_parser!(u32).range(1..=i64::from(defaults::MEMORY_HITS_MAX)))]
+    limit: u32,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// List skills
+#[derive(Debug, Args)]
+#[command(visible_alias = "list")]
+pub(super) struct LsArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Show a skill: what it does, its steps, how it went
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    name: String,
+    /// Version to show; the newest when not given
+    #[arg(long)]
+    version: Option<u64>,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// List the versions of a skill, oldest first
+#[derive(Debug, Args)]
+pub(super) struct VersionsArgs {
+    #[command(flatten)]
+    whose: ReadFlags,
+    name: String,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Forget skills; earlier moments still have them
+#[derive(Debug, Args)]
+pub(super) struct RmArgs {
+    #[command(flatten)]
+    whose: WriteFlags,
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+pub(super) async fn search(ctx: &Context, args: SearchArgs) -> Result<(), Stop> {
+    let what = || format!("could not search the skills of `{}`", args.whose.of);
+    let find = FindSkills { query: args.query.clone(), limit: Some(args.limit) };
+    let found = args.whose.memory(ctx)?.skill_search(&find).await.or_fail(what)?;
+    if args.format.json {
+        return print::json::pretty(&found);
+    }
+    let width = text_width(60);
+    let rows: Vec<_> = found
+        .hits
+        .iter()
+        .map(|hit| {
+            vec![
+                format!("{:.2}", hit.score),
+                hit.skill.name.clone(),
+                hit.space.clone(),
+                record(&hit.skill),
+                excerpt(&hit.skill.description, width),
+            ]
+        })
+        .collect();
+    table::print(&["SCORE", "NAME", "SPACE", "RUNS", "DESCRIPTION"], &rows)
+}
+
+/// `9 of 10 well`
+fn record(skill: &Skill) -> String {
+    match skill.successes + skill.failures {
+        0 => "none".to_owned(),
+        runs => format!("{} of {runs} well", skill.successes),
+    }
+}
+
+pub(super) async fn list(ctx: &Context, args: LsArgs) -> Result<(), Stop> {
+    let what = || format!("could not list the skills of `{}`", args.whose.of);
+    let skills = args.whose.memory(ctx)?.skills().await.or_fail(what)?;
+    if args.format.json { print::json::pretty(&skills) } else { print_table(&skills) }
+}
+
+pub(super) async fn versions(ctx: &Context, args: VersionsArgs) -> Result<(), Stop> {
+    let what = || format!("could not list the versions of skill `{}` of `{}`", args.name, args.whose.of);
+    let skills = args.whose.memory(ctx)?.skill_versions(&args.name).await.or_fail(what)?;
+    if args.format.json { print::json::pretty(&skills) } else { print_table(&skills) }
+}
+
+fn print_table(skills: &[Skill]) -> Result<(), Stop> {
+    let width = text_width(70);
+    let rows: Vec<_> = skills
+        .iter()
+        .map(|skill| {
+            vec![
+                skill.name.clone(),
+                skill.version.to_string(),
+                quantity::count(skill.steps.len(), "step", "steps"),
+                record(skill),
+                date(skill.created_ms),
+                excerpt(&skill.description, width),
+            ]
+        })
+        .collect();
+    table::print(&["NAME", "VERSION", "STEPS", "RUNS", "DATE", "DESCRIPTION"], &rows)
+}
+
+pub(super) async fn show(ctx: &Context, args: ShowArgs) -> Result<(), Stop> {
+    let what = || format!("could not show skill `{}` of `{}`", args.name, args.whose.of);
+    let skill = args.whose.memory(ctx)?.skill(&args.name, args.version).await.or_fail(what)?;
+    if args.format.json {
+        return print::json::pretty(&skill);
+    }
+    let text: String =
+        heading(&skill).into_iter().chain(details(&skill)).map(|line| format!("{line}\n")).collect();
+    print::data(&text)
+}
+
+fn heading(skill: &Skill) -> Vec<String> {
+    let mut lines =
+        vec![format!("{} version {}, {}", escape(&skill.name), skill.version, date(skill.created_ms))];
+    for (name, text) in [("", &skill.description), ("use it: ", &skill.when_to_use)] {
+        if !text.is_empty() {
+            lines.push(format!("{name}{}", harmless(text)));
+        }
+    }
+    let last = skill.last.as_ref().map_or_else(String::new, |last| {
+        let word = if last.ok { "well" } else { "badly" };
+        let code = last.exit_code.map(|code| format!(" with {code}")).unwrap_or_default();
+        let detail =
+            if last.detail.is_empty() { String::new() } else { format!(": {}", excerpt(&last.detail, 100)) };
+        format!("; the last went {word}{code}{detail}")
+    });
+    lines.push(format!("runs: {}{last}", record(skill)));
+    lines
+}
+
+/// Parameters and steps.
+pub(super) fn details(skill: &Skill) -> Vec<String> {
+    let mut lines = Vec::new();
+    for parameter in &skill.parameters {
+        let default = match (&parameter.default, parameter.required) {
+            (Some(default), _) => format!(" = {}", escape(default)),
+            (None, true) => " (must be given)".to_owned(),
+            (None, false) => String::new(),
+        };
+        let about = if parameter.description.is_empty() {
+            String::new()
+        } else {
+            format!("  {}", escape(&parameter.description))
+        };
+        lines.push(format!("  {{{{{}}}}}{default}{about}", escape(&parameter.name)));
+    }
+    for (at, step) in skill.steps.iter().enumerate() {
+        lines.push(format!("  {}. {}", at + 1, step_line(step)));
+    }
+    lines
+}
+
+fn step_line(step: &SkillStep) -> String {
+    match step {
+        SkillStep::Command { run, workdir, timeout_seconds, .. } => {
+            let place = workdir.as_ref().map(|place| format!("  (in {})", escape(place))).unwrap_or_default();
+            let time = timeout_seconds
+                .map(|seconds| format!("  ({} at most)", quantity::period(seconds)))
+                .unwrap_or_default();
+            format!("$ {}{place}{time}", indented(run))
+        }
+        SkillStep::ToolCall { tool, arguments } => {
+            format!("call {} {}", escape(tool), escape(&arguments.to_string()))
+        }
+        SkillStep::Script { interpreter, text, .. } => format!("{}: {}", escape(interpreter), indented(text)),
+    }
+}
+
+/// Over several lines, below where it begins.
+fn indented(text: &str) -> String {
+    harmless(text).trim_end().replace('\n', "\n       ")
+}
+
+pub(super) async fn remove(ctx: &Context, args: RmArgs) -> Result<(), Stop> {
+    let memory = args.whose.memory(ctx)?;
+    for name in &args.names {
+        memory
+            .skill_forget(name)
+            .await
+            .or_fail(|| format!("could not forget skill `{name}` of `{}`", args.whose.of))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burrow_api::memory::{SkillOutcome, SkillParameter};
+
+    #[test]
+    fn a_skill_is_shown_with_its_record_and_its_steps() {
+        let skill = Skill {
+            name: "deploy".to_owned(),
+            version: 2,
+            seq: 9,
+            description: "rolls out".to_owned(),
+            when_to_use: String::new(),
+            parameters: vec![SkillParameter {
+                name: "host".to_owned(),
+                description: "where to".to_owned(),
+                required: true,
+                default: None,
+            }],
+            steps: vec![
+                SkillStep::Command {
+                    run: "./deploy {{host}}\u{1b}".to_owned(),
+                    workdir: Some("/srv".to_owned()),
+                    env: Default::default(),
+                    timeout_seconds: Some(90),
+                },
+                SkillStep::Script {
+                    interpreter: "python3".to_owned(),
+                    text: "a\nb\n".to_owned(),
+                    env: Default::default(),
+                },
+            ],
+            source: None,
+            created_ms: 1_794_710_393_000,
+            successes: 9,
+            failures: 1,
+            last: Some(SkillOutcome {
+                ok: false,
+                exit_code: Some(2),
+                detail: "down".to_owned(),
+                took_ms: 1,
+                at_ms: None,
+            }),
+            score: 0.8,
+        };
+        assert_eq!(
+            heading(&skill),
+            [
+                "deploy version 2, 2026-11-15 02:39",
+                "rolls out",
+                "runs: 9 of 10 well; the last went badly with 2: down"
+            ]
+        );
+        assert_eq!(
+            details(&skill),
+            [
+                "  {{host}} (must be given)  where to",
+                "  1. $ ./deploy {{host}}\\x1b  (in /srv)  (1m30s at most)",
+                "  2. python3: a\n       b"
+            ]
+        );
+    }
+}
