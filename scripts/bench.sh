@@ -3,8 +3,8 @@
 #
 #   scripts/bench.sh [--quick] [--only GROUP]...
 #
-# Groups: create exec pause files idle load gateway import egress snapshot sleep sleepers. The last takes longest: it
-# puts 1,000 sandboxes to sleep.
+# Groups: create exec pause files idle load gateway import egress snapshot sleep sleepers memory. The last two take
+# longest: they put 1,000 sandboxes to sleep and remember a million texts.
 #
 # Uses the pool in BURROW_TEST_POOL where that is set, else the one of scripts/test-pool.sh, which is unmounted
 # afterwards unless it was mounted before. A missed target is shown, and is no error.
@@ -41,5 +41,14 @@ nginx=()
 [ ! -x "$lib_dir/nginx/usr/sbin/nginx" ] || nginx=(--nginx "$lib_dir/nginx/usr/sbin/nginx")
 criu=()
 [ ! -x "$lib_dir/criu/sbin/criu" ] || criu=(--criu "$lib_dir/criu/sbin/criu")
+# What memory is compared with. Where it cannot be had, it is not compared.
+chroma=()
+venv=$repo/target/bench/chroma
+has_chroma() { "$venv/bin/python" -c 'import chromadb' 2>/dev/null; }
+if ! has_chroma; then
+    as_builder python3 -m venv "$venv" || true
+    as_builder "$venv/bin/pip" install --quiet chromadb || say "chromadb could not be installed"
+fi
+! has_chroma || chroma=(--chroma "$venv/bin/python")
 "$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" \
-    "${nginx[@]}" "${criu[@]}" "$@"
+    "${nginx[@]}" "${criu[@]}" "${chroma[@]}" "$@"

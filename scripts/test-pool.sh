@@ -34,6 +34,8 @@ mount_pool() {
         mv "$file.new" "$file"
     fi
     mount -o loop,noatime,discard=async "$file" "$pool"
+    # As the daemon does with a pool of its own: nothing is cached twice, and what is written is on its way to the disk.
+    losetup --direct-io=on "$(findmnt --noheadings --output SOURCE --mountpoint "$pool")" || true
     chmod 700 "$pool"
 }
 

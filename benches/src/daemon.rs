@@ -36,6 +36,12 @@ pub(crate) struct Prepared {
     pub(crate) nginx: Option<PathBuf>,
     /// What daemons dump and restore with, and what that is compared with.
     pub(crate) criu: Option<PathBuf>,
+    /// A Python with the vector store that memory is compared with.
+    pub(crate) chroma: Option<PathBuf>,
+    /// A file of LoCoMo.
+    pub(crate) locomo: Option<PathBuf>,
+    /// The ONNX files of all-MiniLM-L6-v2.
+    pub(crate) minilm: Option<PathBuf>,
 }
 
 impl Prepared {
@@ -55,6 +61,9 @@ impl Prepared {
             image,
             nginx: arguments.nginx.clone().or_else(|| in_path("nginx")),
             criu: arguments.criu.clone().or_else(|| in_path("criu")),
+            locomo: arguments.locomo.as_deref().map(absolute).transpose()?,
+            minilm: arguments.minilm.as_deref().map(absolute).transpose()?,
+            chroma: arguments.chroma.clone(),
         })
     }
 
@@ -72,6 +81,8 @@ pub(crate) enum Kind {
     Bare,
     /// Holds more sandboxes than a host does unless told so.
     Roomy,
+    /// Embeds with MiniLM.
+    MiniLm,
 }
 
 /// A running daemon. Dropping it removes all it made.
@@ -254,15 +265,19 @@ fn write_state(
         copy(&log, &state.join("catalog.db-wal"))?;
     }
     // All else is what users get: default limits, default log level, default number of ready networks.
-    let (ready, limits) = match kind {
-        Kind::Usual => ("", ""),
-        Kind::Bare => ("ready = 0\n", ""),
-        Kind::Roomy => ("", "[limits]\nsandboxes = 2000\n"),
+    let (ready, more) = match kind {
+        Kind::Usual => ("", String::new()),
+        Kind::Bare => ("ready = 0\n", String::new()),
+        Kind::Roomy => ("", "[limits]\nsandboxes = 2000\n".to_owned()),
+        Kind::MiniLm => {
+            let folder = prepared.minilm.as_ref().expect("the group is left out without it");
+            ("", format!("[memory]\nembedder = \"minilm\"\nminilm_folder = {folder:?}\n"))
+        }
     };
     let criu = prepared.criu.as_ref().map_or_else(String::new, |path| format!("criu = {path:?}\n"));
     let text = format!(
         "listen = \"127.0.0.1:0\"\nstate_dir = {state:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n\
-         [pool]\npath = {:?}\n{ready}[runtime]\n{criu}guest = {:?}\ncgroup = {:?}\n{limits}",
+         [pool]\npath = {:?}\n{ready}[runtime]\n{criu}guest = {:?}\ncgroup = {:?}\n{more}",
         place.run_dir,
         at("admin.key"),
         place.pool,

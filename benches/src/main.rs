@@ -48,6 +48,15 @@ struct Arguments {
     /// The `criu` that daemons use, and to compare with; one in PATH when absent.
     #[arg(long, value_name = "PATH", env = "BURROW_CRIU")]
     criu: Option<PathBuf>,
+    /// A Python with `chromadb`, to compare memory with; not compared when absent.
+    #[arg(long, value_name = "PATH")]
+    chroma: Option<PathBuf>,
+    /// A file of LoCoMo, whose questions memory is asked; recall is left out when absent.
+    #[arg(long, value_name = "PATH", env = "LOCOMO")]
+    locomo: Option<PathBuf>,
+    /// A folder with the ONNX files of all-MiniLM-L6-v2, to measure recall with it too.
+    #[arg(long, value_name = "PATH", env = "MINILM")]
+    minilm: Option<PathBuf>,
     /// Where daemons keep their state. Not on tmpfs, where a catalog costs nothing to sync.
     #[arg(long, value_name = "PATH", default_value = "/var/tmp")]
     state: PathBuf,

@@ -59,6 +59,9 @@ pub(crate) enum Target {
     AtMost {
         limit: f64,
     },
+    AtLeast {
+        limit: f64,
+    },
 }
 
 impl Target {
@@ -68,6 +71,7 @@ impl Target {
             Self::RatioAtLeast { limit } => ratio.map(|ratio| ratio >= limit),
             Self::Below { limit } => Some(value < limit),
             Self::AtMost { limit } => Some(value <= limit),
+            Self::AtLeast { limit } => Some(value >= limit),
         }
     }
 
@@ -78,6 +82,7 @@ impl Target {
             Self::RatioAtLeast { limit } => format!(">= {limit}x"),
             Self::Below { limit } => format!("< {limit}"),
             Self::AtMost { limit } => format!("<= {limit}"),
+            Self::AtLeast { limit } => format!(">= {limit}"),
         }
     }
 }

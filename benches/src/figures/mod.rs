@@ -8,6 +8,7 @@ mod gateway;
 mod idle;
 mod import;
 mod load;
+mod memory;
 mod pause;
 mod sleep;
 
@@ -35,6 +36,8 @@ pub(crate) enum Group {
     Snapshot,
     Sleep,
     Sleepers,
+    Recall,
+    Memory,
 }
 
 /// How much is measured.
@@ -59,6 +62,9 @@ pub(crate) struct Scale {
     pub(crate) dumps: u32,
     pub(crate) broods: u32,
     pub(crate) sleepers: u32,
+    pub(crate) memory_small: usize,
+    pub(crate) memory_large: usize,
+    pub(crate) memory_samples: usize,
 }
 
 impl Scale {
@@ -83,6 +89,9 @@ impl Scale {
         dumps: 15,
         broods: 5,
         sleepers: 1_000,
+        memory_small: 100_000,
+        memory_large: 1_000_000,
+        memory_samples: 300,
     };
     pub(crate) const QUICK: Self = Self {
         creates: 5,
@@ -104,11 +113,14 @@ impl Scale {
         dumps: 2,
         broods: 1,
         sleepers: 100,
+        memory_small: 2_000,
+        memory_large: 5_000,
+        memory_samples: 20,
     };
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -121,6 +133,8 @@ impl Group {
         Self::Snapshot,
         Self::Sleep,
         Self::Sleepers,
+        Self::Recall,
+        Self::Memory,
     ];
 
     pub(crate) fn describe(self) -> &'static str {
@@ -136,6 +150,8 @@ impl Group {
             Self::Snapshot => "snapshot and fork without processes",
             Self::Sleep => "sleep, wake, snapshot and fork with processes, against criu",
             Self::Sleepers => "many sleeping sandboxes",
+            Self::Recall => "what memory finds again, of the conversations that `LOCOMO` names",
+            Self::Memory => "memory at a hundred thousand and a million entries, against chromadb",
             Self::Gateway => "HTTP into a sandbox, against nginx",
         }
     }
@@ -159,6 +175,10 @@ impl Group {
                 with_daemon(prepared, async |daemon| sleep::measure(daemon, prepared, scale).await).await
             }
             Self::Sleepers => sleep::measure_sleepers(prepared, scale).await,
+            Self::Recall => memory::measure_recall(prepared).await,
+            Self::Memory => {
+                with_daemon(prepared, async |daemon| memory::measure_speed(daemon, prepared, scale).await).await
+            }
             Self::Gateway => {
                 with_daemon(prepared, async |daemon| gateway::measure(daemon, prepared, scale).await).await
             }

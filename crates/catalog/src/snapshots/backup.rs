@@ -36,8 +36,9 @@ impl Catalog {
 }
 
 /// Dumps are not in a backup: they fit only the kernel and processor that made them. A rotation to a snapshot that
-/// went would only fail again and again.
+/// went would only fail again and again. The pool it comes to has no epoch yet, so it has none either.
 const FILES_ONLY: &str = "
+    DELETE FROM settings WHERE key = 'epoch';
     UPDATE snapshots SET dump = NULL,
         snapshot = json_set(snapshot, '$.dump', json('null'), '$.ram_bytes', 0) WHERE dump IS NOT NULL;
     UPDATE sandboxes SET state = 'stopped', stop_reason = 'host-restarted', machine = NULL,

@@ -55,7 +55,7 @@ async fn what_sees_into_a_space_is_its_sandboxes_and_snapshots_until_the_last_is
     let parent = rows::sandbox(&tenant, NOW);
     rows::store(&catalog, &parent).await;
     let own = parent.memory();
-    assert_eq!(catalog.sight_of(&own.space).await.unwrap().branches, [own.clone()]);
+    assert_eq!(catalog.sight_of(&own.space).await.unwrap().branches, std::slice::from_ref(&own));
 
     // A fork is on the same space, on a branch of its own.
     let point = MemoryPoint { branch: own.branch.clone(), seq: 7 };

@@ -92,7 +92,9 @@ pub(super) fn text(value: &Value) -> String {
 pub(super) fn item(value: &Value) -> String {
     match &value["value"] {
         Value::String(text) => format!("{}\n", block(text)),
-        other => format!("{other}\n"),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            format!("{other}\n")
+        }
     }
 }
 
