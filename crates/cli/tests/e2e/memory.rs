@@ -174,7 +174,7 @@ fn a_named_space_outlives_sandboxes_and_does_not_go_back() {
 
 #[test]
 fn a_sandboxes_own_space_goes_with_the_last_that_can_see_it() {
-    let daemon = Daemon::start_with("");
+    let daemon = Daemon::start();
     daemon.create("alpha");
     assert_eq!(daemon.memory_files(), Vec::<PathBuf>::new(), "who remembers nothing has no file");
     daemon.remember("alpha", "a lantern hangs at the gate");
