@@ -94,7 +94,8 @@ fn metadata_header(metadata: &Map<String, Value>, path: &str) -> Result<HeaderVa
     let encode = |source| ClientError::Encode { path: path.to_owned(), source };
     let mut ascii = String::new();
     for character in serde_json::to_string(metadata).map_err(encode)?.chars() {
-        if character.is_ascii() {
+        // DEL is the one control character that JSON lets through, and a header does not.
+        if character.is_ascii() && character != '\u{7f}' {
             ascii.push(character);
         } else {
             // In JSON there is nothing but strings outside of ASCII, where every character may be an escape.
