@@ -80,7 +80,7 @@ fn fork_bomb(sandbox: &Sandbox<'_>) -> Finding {
     // The real thing, which nobody can count from inside.
     sandbox.start(&json!({ "argv": ["bash", "-c", ":(){ :|:& };:"], "timeout_ms": 30_000 }));
     eventually("the bomb to go off", || (processes(sandbox) >= 50).then_some(()));
-    let most = (0..50).map(|_| processes(sandbox)).max().unwrap_or(0);
+    let most = (0..50).map(|_| counted(sandbox)).max().unwrap_or(0);
     ensure(most <= 64, || format!("{most} processes in a sandbox of 64"))?;
     let begun = Instant::now();
     sandbox.delete();
@@ -95,6 +95,13 @@ fn fork_bomb(sandbox: &Sandbox<'_>) -> Finding {
 /// Processes of the sandbox, counted by the host.
 fn processes(sandbox: &Sandbox<'_>) -> usize {
     group_files(sandbox, "cgroup.procs").iter().map(|members| members.lines().count()).max().unwrap_or(0)
+}
+
+/// The same by the kernel's own count, at one moment. A list of a group's members is put together while some of a bomb's
+/// processes end and others begin, and may have more of them than there ever were.
+fn counted(sandbox: &Sandbox<'_>) -> usize {
+    let counts = group_files(sandbox, "pids.current");
+    counts.iter().filter_map(|count| count.trim().parse().ok()).max().expect("a hierarchy counts processes")
 }
 
 /// A file of the sandbox's cgroups, from every hierarchy that has it.
