@@ -65,9 +65,6 @@ fi
 
 # === A daemon with the default image ===
 
-# Processes are written to disk and brought back by requests too.
-criu="${BURROW_CRIU:-/usr/local/lib/burrow/criu/sbin/criu}"
-if [ -x "$criu" ]; then criu="criu = \"$criu\""; else criu=""; fi
 mkdir -p "$place"/{images,staged,sandboxes} "$work/state"
 for image in "$pool"/template/images/*; do
     btrfs -q subvolume snapshot -r "$image" "$place/images/$(basename "$image")" >/dev/null
@@ -85,7 +82,6 @@ sandboxes = 12
 [runtime]
 guest = "$guest"
 cgroup = "$name"
-$criu
 CONFIG
 "$burrow" serve --config "$work/config.toml" > "$work/log" 2>&1 &
 daemon=$!
@@ -114,8 +110,10 @@ excluded=(
     --exclude-path '/v1/sandboxes/{sandbox}/execs/{exec}/attach'
     --exclude-path '/v1/sandboxes/{sandbox}/ports/{port}/connect'
     --exclude-path '/v1/sandboxes/{sandbox}/files/watch'
-    --exclude-path '/v1/memory/{of}/kv-watch'
     --exclude-path '/v1/backup'
+    # Some forty operations with large schemas: a pass over them alone takes longer than all others together. The
+    # daemon's own tests send them hostile bodies.
+    --exclude-path-regex '^/v1/(memory|spaces)'
     --exclude-name 'POST /v1/images'
     # Half a gigabyte each time.
     --exclude-path '/v1/images/{image}/export'
@@ -161,8 +159,8 @@ for path in $("$burrow" ls -q); do
 done
 sandbox=$("$burrow" create --name fuzzed --ram 256M)
 exec_id=$("$burrow" exec -d fuzzed -- sleep 100000)
-# With processes, where this host can.
-snapshot=$("$burrow" snapshot create fuzzed 2>/dev/null || "$burrow" snapshot create --files-only fuzzed 2>/dev/null)
+# Of files: this daemon is told of no CRIU, so that requests stay quick; the daemon's own tests ask for processes.
+snapshot=$("$burrow" snapshot create --files-only fuzzed 2>/dev/null)
 export BURROW_FUZZ_DEEP=1
 # By id, since a request may rename it; not its delete and stop, which would end the pass early.
 pass present "$(printf '"path.sandbox" = "%s"\n"path.exec" = "%s"\n"path.snapshot" = "%s"\n' "$sandbox" "$exec_id" "$snapshot")
