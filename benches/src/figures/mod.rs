@@ -177,7 +177,8 @@ impl Group {
             Self::Sleepers => sleep::measure_sleepers(prepared, scale).await,
             Self::Recall => memory::measure_recall(prepared).await,
             Self::Memory => {
-                with_daemon(prepared, async |daemon| memory::measure_speed(daemon, prepared, scale).await).await
+                with_daemon(prepared, async |daemon| memory::measure_speed(daemon, prepared, scale).await)
+                    .await
             }
             Self::Gateway => {
                 with_daemon(prepared, async |daemon| gateway::measure(daemon, prepared, scale).await).await

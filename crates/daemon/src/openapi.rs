@@ -5,8 +5,8 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{Modify, OpenApi};
 
 use crate::rest::{
-    attach, backup, egress, events, execs, files, host, images, keys, lineage, listing, memory, output, ports,
-    power, sandboxes, services, snapshots, tar, watch,
+    attach, backup, egress, events, execs, files, host, images, keys, lineage, listing, memory, output,
+    ports, power, sandboxes, services, snapshots, tar, watch,
 };
 
 #[derive(OpenApi)]

@@ -162,7 +162,10 @@ impl Restoration<'_> {
                     restored.spaces += 1;
                 }
                 ["artifacts", folder, hash] if is_hex(folder, 2) && is_hex(hash, 64) => {
-                    self.copy(&mut entry, &crate::memory::artifacts_folder(self.config).join(folder).join(hash))?;
+                    self.copy(
+                        &mut entry,
+                        &crate::memory::artifacts_folder(self.config).join(folder).join(hash),
+                    )?;
                 }
                 _ => return Err(foreign(&format!("it holds `{}`", path.escape_debug()))),
             }

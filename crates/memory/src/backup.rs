@@ -47,7 +47,9 @@ impl Memory {
     /// One of them. `None`: it was removed meanwhile.
     pub async fn blob(&self, blob: &Blob) -> Result<Option<Body>, MemoryError> {
         match self.shared.artifacts.store().get(&Place::from(blob.place.as_str())).await {
-            Ok(found) => Ok(Some(found.into_stream().map(|piece| piece.map_err(std::io::Error::other)).boxed())),
+            Ok(found) => {
+                Ok(Some(found.into_stream().map(|piece| piece.map_err(std::io::Error::other)).boxed()))
+            }
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(source) => Err(MemoryError::Blob { doing: "read from", source }),
         }

@@ -50,7 +50,10 @@ async fn a_snapshot_is_seen_once_it_is_ready_and_not_before() {
     assert_eq!(catalog.open_operations().await.unwrap(), []);
     assert_eq!(catalog.snapshot(&row.tenant, &snapshot.id).await.unwrap(), Some(snapshot.clone()));
     assert_eq!(catalog.resolve_snapshot(&row.tenant, "one").await.unwrap(), Some(snapshot.clone()));
-    let light = Snapshot { changes: Changes { paths: vec![], total: 2, more: false, since: None }, ..snapshot.clone() };
+    let light = Snapshot {
+        changes: Changes { paths: vec![], total: 2, more: false, since: None },
+        ..snapshot.clone()
+    };
     assert_eq!(list(&catalog, &row, SnapshotFilter::default()).await, std::slice::from_ref(&light));
     assert_eq!(catalog.latest_snapshot_of(&row.id).await.unwrap(), Some(light.clone()));
     assert_eq!(catalog.snapshots_of(&row.id).await.unwrap(), std::slice::from_ref(&light));

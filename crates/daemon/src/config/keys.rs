@@ -260,7 +260,12 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key("memory.embed_model", Kind::Text, None, "With `remote`: its model."),
     key("memory.embed_dimensions", Kind::Count(1, 8192), None, "With `remote`: numbers of a vector of it."),
-    key("memory.embed_key_file", Kind::Path, None, "With `remote`: a file that holds its key, if it wants one."),
+    key(
+        "memory.embed_key_file",
+        Kind::Path,
+        None,
+        "With `remote`: a file that holds its key, if it wants one.",
+    ),
     key(
         "memory.summary_url",
         Kind::Text,
@@ -300,7 +305,12 @@ pub(super) const KEYS: &[Key] = &[
         Some("10000"),
         "Entries of one space looked at in one round.",
     ),
-    key("memory.consolidate_seconds", Kind::Count(1, 600), Some("30"), "Time one round may take for one space."),
+    key(
+        "memory.consolidate_seconds",
+        Kind::Count(1, 600),
+        Some("30"),
+        "Time one round may take for one space.",
+    ),
     key(
         "memory.body",
         Kind::Size(64 * K, 256 * M),

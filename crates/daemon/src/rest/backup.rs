@@ -24,11 +24,11 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 
 use super::App;
-use crate::config::ArtifactsConfig;
 use super::auth::Admin;
 use super::error::ApiError;
 use super::input::NoParams;
 use super::refusals::Common;
+use crate::config::ArtifactsConfig;
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -100,7 +100,8 @@ async fn write(app: &App, archive: &Archive, copy: Copy) -> io::Result<()> {
 async fn memory(app: &App, archive: &Archive) -> io::Result<()> {
     let memory = app.engine.memory();
     for space in memory.spaces().await.map_err(io::Error::other)? {
-        let copy = Copy(app.config.state_dir.join(format!("backup-{}.db", burrow_model::OperationId::generate())));
+        let copy =
+            Copy(app.config.state_dir.join(format!("backup-{}.db", burrow_model::OperationId::generate())));
         if memory.copy_to(&space, &copy.0).await.map_err(io::Error::other)? {
             archive.file(&format!("memory/{space}.db"), &copy.0).await?;
         }
