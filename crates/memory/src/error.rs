@@ -27,9 +27,22 @@ pub enum MemoryError {
     /// Both sides of a merge changed it, and the caller wants to decide.
     #[error("could not merge: both sides changed {what} `{name}`")]
     Contested { what: &'static str, name: String },
+    /// A merge of a branch into itself.
+    #[error("could not merge: both sides are the same branch of the same space")]
+    SameBranch,
     /// A limit of the space is reached, or the disk holds no more.
     #[error("could not add {what}: there is room for {max}")]
     Full { what: &'static str, max: u64 },
+    /// The quota of a space's artifacts.
+    #[error(
+        "could not store the artifact: the artifacts of its space take {used} of the {max} bytes they may, and it needs more than is left"
+    )]
+    SpaceFull { used: u64, max: u64 },
+    /// What must stay free of the disk.
+    #[error(
+        "could not write to memory: {free} bytes are free on its disk, of which {reserve} must stay free"
+    )]
+    DiskReserve { free: u64, reserve: u64 },
     #[error("could not write to memory: no space left on its disk")]
     DiskFull,
     #[error("the memory file `{}` is damaged: {why}", .file.display())]
@@ -82,8 +95,17 @@ impl MemoryError {
             Self::Contested { .. } => {
                 Some("choose a side with `ours` or `theirs`; a dry run lists all of them")
             }
+            Self::SameBranch => Some(
+                "name a fork of it to merge from; sandboxes that share a named space share what they remember",
+            ),
             Self::Conflict { .. } => Some("read it again and repeat the change on what is there now"),
             Self::Full { .. } => Some("forget or delete what is not needed, or use another space"),
+            Self::SpaceFull { .. } => Some(
+                "remove artifacts and the snapshots that keep them, use another space, or raise `memory.space_artifacts`",
+            ),
+            Self::DiskReserve { .. } => {
+                Some("free space on the disk that holds memory, or lower `memory.disk_reserve`")
+            }
             Self::DiskFull => Some("free space on the disk that holds the state directory"),
             Self::Damaged { .. } | Self::DamagedRow { .. } => {
                 Some("run `burrow memory check`; `rebuild` renews the indices, a backup the rest")

@@ -41,11 +41,19 @@ pub struct Limits {
     pub idle_ms: u64,
     /// Reads that run at once on this host; others wait for a place.
     pub readers_max: usize,
+    /// Bytes of artifacts of one space, all its branches and versions included.
+    pub space_artifact_bytes_max: u64,
 }
 
 impl Limits {
     /// What suits a machine of a few cores.
     pub const fn usual() -> Self {
-        Self { open_spaces_max: 256, arena_bytes_max: 1 << 30, idle_ms: 10 * 60 * 1000, readers_max: 16 }
+        Self {
+            open_spaces_max: 256,
+            arena_bytes_max: 1 << 30,
+            idle_ms: 10 * 60 * 1000,
+            readers_max: 16,
+            space_artifact_bytes_max: 10 << 30,
+        }
     }
 }

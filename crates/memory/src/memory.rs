@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burrow_model::{MemoryRef, SpaceId};
 use tokio::sync::Semaphore;
 
-use crate::artifacts::Blobs;
+use crate::artifacts::{Blobs, DiskFloor, Room};
 use crate::clock::Clock;
 use crate::embed::Embedder;
 use crate::limits::Limits;
@@ -21,6 +21,8 @@ pub struct MemoryOptions {
     pub folder: PathBuf,
     /// Where the contents of artifacts go.
     pub artifacts: Arc<dyn object_store::ObjectStore>,
+    /// The disk they are on, and what must stay free of it; `None` where they are on no disk of this host.
+    pub artifact_disk: Option<DiskFloor>,
     pub embedder: Arc<dyn Embedder>,
     pub clock: Arc<dyn Clock>,
     pub limits: Limits,
@@ -43,7 +45,7 @@ pub(crate) struct Shared {
 
 impl Memory {
     pub async fn open(options: MemoryOptions) -> Result<Self, MemoryError> {
-        let MemoryOptions { folder, artifacts, embedder, clock, limits } = options;
+        let MemoryOptions { folder, artifacts, artifact_disk, embedder, clock, limits } = options;
         let made = folder.clone();
         blocking(move || {
             std::fs::create_dir_all(&made)
@@ -51,8 +53,9 @@ impl Memory {
         })
         .await?;
         let readers = Arc::new(Semaphore::new(limits.readers_max.max(1)));
+        let room = Room::new(limits.space_artifact_bytes_max, artifact_disk);
         let slots = Slots::new(folder, Arc::clone(&clock), Arc::clone(&embedder), limits);
-        let artifacts = Blobs::new(artifacts);
+        let artifacts = Blobs::new(artifacts, room);
         let shared = Shared { slots, artifacts, embedder, clock, readers };
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -7,6 +7,7 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use tempfile::TempDir;
 
+use crate::artifacts::DiskFloor;
 use crate::embed::{EmbedError, Embedder, ModelId};
 use crate::{AsOf, Limits, ManualClock, Memory, MemoryOptions, View};
 
@@ -28,14 +29,19 @@ impl World {
     }
 
     pub(crate) async fn over(store: Arc<dyn ObjectStore>) -> Self {
+        Self::within(store, Limits::usual(), None).await
+    }
+
+    pub(crate) async fn within(store: Arc<dyn ObjectStore>, limits: Limits, disk: Option<DiskFloor>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(START_MS));
         let memory = Memory::open(MemoryOptions {
             folder: folder.path().join("memory"),
             artifacts: Arc::clone(&store),
+            artifact_disk: disk,
             embedder: Arc::new(ByWords { model: ModelId { name: "words".to_owned(), dims: 64 } }),
             clock: Arc::clone(&clock) as Arc<dyn crate::Clock>,
-            limits: Limits::usual(),
+            limits,
         })
         .await
         .unwrap();

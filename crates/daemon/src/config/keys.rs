@@ -325,6 +325,19 @@ pub(super) const KEYS: &[Key] = &[
         "Most that one space may take on disk, all its branches and versions included, artifacts not.",
     ),
     key(
+        "memory.space_artifacts",
+        Kind::Size(K, 64 * T),
+        Some("10G"),
+        "Most that the artifacts of one space may take, all its branches and versions included, equal content counted once.",
+    ),
+    key(
+        "memory.disk_reserve",
+        Kind::Size(0, 64 * T),
+        Some("256M"),
+        "What memory leaves free of the disks it is on. Writes that would take of it are refused, uploads while they \
+         arrive, so that the catalog can go on.",
+    ),
+    key(
         "memory.open_spaces",
         Kind::Count(4, 4096),
         Some("256"),

@@ -20,6 +20,10 @@ pub struct MemoryConfig {
     pub artifact_bytes: u64,
     /// Most of one space on disk.
     pub space_bytes: u64,
+    /// Most that the artifacts of one space take.
+    pub space_artifact_bytes: u64,
+    /// What memory leaves of its disk.
+    pub disk_reserve_bytes: u64,
     pub open_spaces: usize,
     pub index_ram_bytes: u64,
 }
@@ -98,6 +102,8 @@ impl MemoryConfig {
             body_bytes: size("memory.body"),
             artifact_bytes: settings.number("memory.artifact"),
             space_bytes: settings.number("memory.space"),
+            space_artifact_bytes: settings.number("memory.space_artifacts"),
+            disk_reserve_bytes: settings.number("memory.disk_reserve"),
             open_spaces: size("memory.open_spaces"),
             index_ram_bytes: settings.number("memory.index_ram"),
         })

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use burrow_memory::artifacts::DiskFloor;
 use burrow_memory::consolidate::{Chat, ConsolidateOptions, Consolidated, Policy, Summariser};
 use burrow_memory::embed::{
     BuiltIn, EmbedError, Embedder, Endpoint, EndpointError, EndpointOptions, MiniLm, Remote, RemoteOptions,
@@ -30,9 +31,6 @@ const SUMMARY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A space that nobody used for this long is closed.
 const IDLE_MS: u64 = 10 * 60 * 1000;
-
-/// Room that memory leaves on its disk, for the catalog to go on.
-const DISK_RESERVE_BYTES: u64 = 256 << 20;
 
 /// Keys are a line; anything far larger is the wrong file.
 const KEY_BYTES_MAX: u64 = 64 << 10;
@@ -72,6 +70,7 @@ pub(crate) struct Keeper {
     /// Who writes summaries; `None`: telling sentences are taken.
     pub(crate) summariser: Option<Arc<dyn Summariser>>,
     folder: PathBuf,
+    floor: DiskFloor,
     space_bytes_max: u64,
 }
 
@@ -86,15 +85,14 @@ impl Keeper {
                 Some(chat)
             }
         };
-        Ok(Self { summariser, folder: folder(config), space_bytes_max: config.memory.space_bytes })
+        let folder = folder(config);
+        let floor = floor(config, folder.clone());
+        Ok(Self { summariser, folder, floor, space_bytes_max: config.memory.space_bytes })
     }
 
     /// Refuses what would leave the host without room: the catalog and all other spaces are on the same disk.
-    pub(crate) fn room(&self, bytes: u64) -> Result<(), MemoryError> {
-        // Where it cannot be told, the disk tells itself.
-        let Ok(disk) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < DISK_RESERVE_BYTES.saturating_add(bytes) { Err(MemoryError::DiskFull) } else { Ok(()) }
+    pub(crate) fn room(&self) -> Result<(), MemoryError> {
+        self.floor.check(0)
     }
 
     /// Refuses to let a space grow beyond its bound. Forgetting, deleting and erasing are let through.
@@ -140,6 +138,16 @@ impl burrow_memory::Clock for SameClock {
     }
 }
 
+/// What memory leaves of the disk that a folder is on.
+fn floor(config: &Config, folder: PathBuf) -> DiskFloor {
+    DiskFloor { folder, reserve_bytes: config.memory.disk_reserve_bytes, free_bytes }
+}
+
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
 /// Where spaces are.
 pub(crate) fn folder(config: &Config) -> PathBuf {
     config.state_dir.join("memory")
@@ -175,9 +183,14 @@ pub(crate) async fn open(
         open_spaces_max: config.memory.open_spaces,
         arena_bytes_max: config.memory.index_ram_bytes,
         idle_ms: IDLE_MS,
+        space_artifact_bytes_max: config.memory.space_artifact_bytes,
         ..Limits::usual()
     };
-    Ok(Memory::open(MemoryOptions { folder, artifacts, embedder, clock, limits }).await?)
+    let artifact_disk = match &config.memory.artifacts {
+        ArtifactsConfig::Folder(_) => Some(floor(config, artifacts_folder(config))),
+        ArtifactsConfig::S3 { .. } => None,
+    };
+    Ok(Memory::open(MemoryOptions { folder, artifacts, artifact_disk, embedder, clock, limits }).await?)
 }
 
 fn embedder(

@@ -136,7 +136,11 @@ impl From<MemoryError> for ApiError {
 
 /// A sandbox that is full, or whatever else its guest says, is its owner's business and not the operator's.
 fn is_the_owners(error: &EngineError) -> bool {
-    matches!(error, EngineError::Guest { .. } | EngineError::Memory(MemoryError::Full { .. }))
+    matches!(
+        error,
+        EngineError::Guest { .. }
+            | EngineError::Memory(MemoryError::Full { .. } | MemoryError::SpaceFull { .. })
+    )
 }
 
 /// Whether the log must say more than the answer does.
@@ -273,10 +277,13 @@ fn code_of_memory(error: &MemoryError) -> ErrorCode {
         MemoryError::TooLarge { .. } | MemoryError::ValueTooLarge { .. } | MemoryError::TooMany { .. } => {
             ErrorCode::TooLarge
         }
-        MemoryError::Invalid { .. } => ErrorCode::Unprocessable,
+        MemoryError::Invalid { .. } | MemoryError::SameBranch => ErrorCode::Unprocessable,
         MemoryError::Conflict { .. } | MemoryError::Contested { .. } => ErrorCode::Conflict,
         MemoryError::Range { .. } => ErrorCode::RangeNotSatisfiable,
-        MemoryError::Full { .. } | MemoryError::DiskFull => ErrorCode::NoSpace,
+        MemoryError::Full { .. }
+        | MemoryError::SpaceFull { .. }
+        | MemoryError::DiskReserve { .. }
+        | MemoryError::DiskFull => ErrorCode::NoSpace,
         MemoryError::Damaged { .. } | MemoryError::DamagedRow { .. } | MemoryError::DamagedBlob { .. } => {
             ErrorCode::Damaged
         }

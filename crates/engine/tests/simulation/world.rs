@@ -152,6 +152,7 @@ impl World {
         let options = MemoryOptions {
             folder: self.memory.path().to_owned(),
             artifacts,
+            artifact_disk: None,
             embedder: Arc::new(Flat(ModelId { name: "flat".to_owned(), dims: 8 })),
             clock: Arc::new(SameClock(clock)),
             limits: burrow_memory::Limits::usual(),

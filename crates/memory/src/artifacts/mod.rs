@@ -11,6 +11,7 @@
 pub(crate) mod carry;
 mod content;
 mod hash;
+mod room;
 mod rows;
 mod store;
 mod sweep;
@@ -29,6 +30,8 @@ use crate::shown::shown;
 
 pub use content::Content;
 pub use hash::BlobHash;
+pub use room::DiskFloor;
+pub(crate) use room::Room;
 pub(crate) use rows::{count, release};
 pub(crate) use store::Blobs;
 pub(crate) use store::is_content;

@@ -27,6 +27,7 @@ use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::hash::{BLOCK_BYTES, BlobHash, Proof, Prover};
+use super::room::{Arriving, Room};
 use crate::MemoryError;
 
 /// Largest content: what one copy request of an S3 store can put in place.
@@ -66,6 +67,7 @@ pub fn local_store(folder: &FilePath) -> Result<Arc<dyn ObjectStore>, MemoryErro
 pub(crate) struct Blobs {
     store: Arc<dyn ObjectStore>,
     placing: Arc<RwLock<()>>,
+    room: Arc<Room>,
 }
 
 /// Content that has arrived and has no name yet.
@@ -76,8 +78,12 @@ pub(crate) struct Incoming {
 }
 
 impl Blobs {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, placing: Arc::new(RwLock::new(())) }
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, room: Arc<Room>) -> Self {
+        Self { store, placing: Arc::new(RwLock::new(())), room }
+    }
+
+    pub(super) fn room(&self) -> &Arc<Room> {
+        &self.room
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn ObjectStore> {
@@ -94,14 +100,20 @@ impl Blobs {
         Arc::clone(&self.placing).write_owned().await
     }
 
-    /// Reads a body to its end into an object without a name, at constant RAM.
-    pub(crate) async fn receive(&self, name: &str, mut body: Body) -> Result<Incoming, MemoryError> {
+    /// Reads a body to its end into an object without a name, at constant RAM. Where it is refused midway, by its sender
+    /// or for want of room, nothing of it stays.
+    pub(crate) async fn receive(
+        &self,
+        name: &str,
+        mut body: Body,
+        arriving: &mut Arriving,
+    ) -> Result<Incoming, MemoryError> {
         // Random, from the one generator of ids there is; what it names does not matter.
         let location = Path::from_iter([INCOMING, MemoryId::generate().as_str()]);
         let mut prover = Prover::new();
         let mut first = BytesMut::new();
         while (first.len() as u64) < BLOCK_BYTES {
-            let Some(piece) = next(name, &mut body, &mut prover).await? else {
+            let Some(piece) = next(name, &mut body, &mut prover, arriving).await? else {
                 let written = self.store.put(&location, first.freeze().into()).await;
                 written.map_err(|source| MemoryError::Blob { doing: "write to", source })?;
                 return Ok(Incoming { proof: prover.finish(), location });
@@ -112,7 +124,7 @@ impl Blobs {
         let upload = upload.map_err(|source| MemoryError::Blob { doing: "write to", source })?;
         let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
         writer.put(first.freeze());
-        match pour(name, &mut body, &mut prover, &mut writer).await {
+        match pour(name, &mut body, &mut prover, arriving, &mut writer).await {
             Ok(()) => {
                 let finished = writer.finish().await;
                 finished.map_err(|source| MemoryError::Blob { doing: "write to", source })?;
@@ -168,9 +180,15 @@ pub(crate) fn is_content(location: &Path) -> bool {
     hash_at(location).is_some()
 }
 
-async fn next(name: &str, body: &mut Body, prover: &mut Prover) -> Result<Option<Bytes>, MemoryError> {
+async fn next(
+    name: &str,
+    body: &mut Body,
+    prover: &mut Prover,
+    arriving: &mut Arriving,
+) -> Result<Option<Bytes>, MemoryError> {
     let Some(piece) = body.next().await else { return Ok(None) };
     let piece = piece.map_err(|source| MemoryError::Upload { name: name.to_owned(), source })?;
+    arriving.take(piece.len() as u64)?;
     prover.update(&piece);
     if prover.bytes() > ARTIFACT_BYTES_MAX {
         return Err(MemoryError::TooLarge {
@@ -186,9 +204,10 @@ async fn pour(
     name: &str,
     body: &mut Body,
     prover: &mut Prover,
+    arriving: &mut Arriving,
     writer: &mut WriteMultipart,
 ) -> Result<(), MemoryError> {
-    while let Some(piece) = next(name, body, prover).await? {
+    while let Some(piece) = next(name, body, prover, arriving).await? {
         writer.put(piece);
         let capacity = writer.wait_for_capacity(PARTS_IN_FLIGHT_MAX).await;
         capacity.map_err(|source| MemoryError::Blob { doing: "write to", source })?;

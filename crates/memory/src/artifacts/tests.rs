@@ -15,7 +15,7 @@ use super::hash::BLOCK_BYTES;
 use super::sweep::SWEEP_GRACE_MS;
 use super::*;
 use crate::testing::World;
-use crate::{COLLECT_GRACE_MS, Kept, PageRequest, View};
+use crate::{COLLECT_GRACE_MS, Kept, Limits, PageRequest, View};
 
 /// Longer than any grace.
 const LATER_MS: u64 = 30 * 24 * 3600 * 1000;
@@ -284,6 +284,109 @@ async fn content_goes_when_no_branch_and_no_snapshot_has_it_and_not_before() {
     .await;
 }
 
+/// With so many bytes per space, over each kind of store.
+async fn over_each_within(space_artifact_bytes_max: u64, test: impl AsyncFn(World)) {
+    let limits = || Limits { space_artifact_bytes_max, ..Limits::usual() };
+    test(World::within(Arc::new(InMemory::new()), limits(), None).await).await;
+    let folder = tempfile::tempdir().unwrap();
+    test(World::within(local_store(folder.path()).unwrap(), limits(), None).await).await;
+}
+
+/// A body of zeroes that goes on for as long as somebody reads it.
+fn endless() -> Body {
+    stream::repeat_with(|| Ok(Bytes::from(vec![0; 1 << 16]))).boxed()
+}
+
+#[tokio::test]
+async fn a_space_takes_no_more_than_its_quota_and_nothing_of_what_was_refused_stays() {
+    over_each_within(4 * BLOCK_BYTES, async |world| {
+        let view = world.view();
+        let kept = content(3 * BLOCK_BYTES, 1);
+        put(&view, "kept", &kept).await;
+        let before = objects(&*world.store).await;
+        // One that goes on for ever ends at the byte that is too many; so does a small one.
+        for too_many in [endless(), body(&content(BLOCK_BYTES + 1, 2))] {
+            let refused = view.artifact_put(new("more"), too_many).await.unwrap_err();
+            assert!(
+                matches!(refused, MemoryError::SpaceFull { used, max } if used == 3 * BLOCK_BYTES && max == 4 * BLOCK_BYTES),
+                "{refused:?}"
+            );
+            assert_eq!(objects(&*world.store).await, before);
+        }
+        assert!(matches!(view.artifact_room(BLOCK_BYTES + 1).await, Err(MemoryError::SpaceFull { .. })));
+        assert!(view.artifact_room(BLOCK_BYTES).await.is_ok());
+        // Equal content counts once, on whichever branch; another space has a quota of its own.
+        let child = world.fork(&view).await;
+        put(&child, "rest", &content(BLOCK_BYTES, 3)).await;
+        assert!(matches!(view.artifact_room(1).await, Err(MemoryError::SpaceFull { .. })));
+        put(&world.view(), "theirs", &content(4 * BLOCK_BYTES, 4)).await;
+        // What no branch has any more makes room.
+        view.artifact_forget("kept").await.unwrap();
+        child.artifact_forget("kept").await.unwrap();
+        let_time_pass(&world);
+        let keep = [Kept::Branch(view.of().clone()), Kept::Branch(child.of().clone())];
+        world.memory.collect(&view.of().space, &keep, false).await.unwrap();
+        put(&view, "more", &content(3 * BLOCK_BYTES, 5)).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_uploads_at_once_do_not_share_the_same_room() {
+    over_each_within(4 * BLOCK_BYTES, async |world| {
+        let view = world.view();
+        let (send, receive) = tokio::sync::mpsc::channel(1);
+        let slow = stream::unfold(receive, |mut receive| async move {
+            receive.recv().await.map(|piece: Bytes| (Ok(piece), receive))
+        });
+        let first = tokio::spawn({
+            let view = view.clone();
+            async move { view.artifact_put(new("first"), slow.boxed()).await }
+        });
+        let piece = Bytes::from(content(BLOCK_BYTES, 1));
+        for _ in 0..3 {
+            send.send(piece.clone()).await.unwrap();
+        }
+        // A place in the queue is free again once the piece before it was taken and counted.
+        send.send(Bytes::new()).await.unwrap();
+        send.send(Bytes::new()).await.unwrap();
+        let refused = view.artifact_put(new("second"), body(&content(2 * BLOCK_BYTES, 2))).await.unwrap_err();
+        assert!(matches!(refused, MemoryError::SpaceFull { .. }), "{refused:?}");
+        drop(send);
+        assert_eq!(first.await.unwrap().unwrap().bytes, 3 * BLOCK_BYTES);
+        // What the second had taken is given back.
+        put(&view, "second", &content(BLOCK_BYTES, 2)).await;
+        assert_eq!(objects(&*world.store).await.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_upload_ends_where_the_disk_is_to_stay_free() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static FREE: AtomicU64 = AtomicU64::new(u64::MAX);
+    // Each look finds 8 MiB less.
+    let free_bytes = |_: &FilePath| Some(FREE.fetch_sub(8 << 20, Ordering::Relaxed));
+    let folder = tempfile::tempdir().unwrap();
+    let disk = DiskFloor { folder: folder.path().to_owned(), reserve_bytes: 100 << 20, free_bytes };
+    let store = local_store(folder.path()).unwrap();
+    let world = World::within(store, Limits::usual(), Some(disk)).await;
+    let view = world.view();
+    put(&view, "fits", b"fits").await;
+    FREE.store(140 << 20, Ordering::Relaxed);
+    let refused = view.artifact_put(new("endless"), endless()).await.unwrap_err();
+    assert!(
+        matches!(refused, MemoryError::DiskReserve { free, reserve } if free < reserve + (1 << 16) && reserve == 100 << 20),
+        "{refused:?}"
+    );
+    assert_eq!(objects(&*world.store).await.len(), 1);
+    assert!(
+        std::fs::read_dir(folder.path().join("incoming")).unwrap().next().is_none(),
+        "a partial was left"
+    );
+    assert!(matches!(view.artifact_room(1).await, Err(MemoryError::DiskReserve { .. })));
+}
+
 #[tokio::test]
 async fn a_crash_between_content_and_row_leaves_only_what_the_next_sweep_removes() {
     over_each(async |world| {
@@ -291,8 +394,9 @@ async fn a_crash_between_content_and_row_leaves_only_what_the_next_sweep_removes
         put(&view, "kept", b"kept").await;
         // Received and not placed; placed and not committed.
         let blobs = world.memory.blob_store();
-        let received = blobs.receive("x", body(b"received")).await.unwrap();
-        let placed = blobs.receive("x", body(b"placed")).await.unwrap();
+        let mut arriving = blobs.room().arriving(&view.of().space, 0);
+        let received = blobs.receive("x", body(b"received"), &mut arriving).await.unwrap();
+        let placed = blobs.receive("x", body(b"placed"), &mut arriving).await.unwrap();
         blobs.place(&placed).await.unwrap();
         drop((received, placed));
         assert_eq!(objects(&*world.store).await.len(), 3);

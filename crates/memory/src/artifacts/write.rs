@@ -4,6 +4,7 @@ use rusqlite::params;
 use serde_json::Value;
 
 use super::hash::Proof;
+use super::room::{Arriving, used};
 use super::rows::{NAMES, Stored, find, head};
 use super::store::Body;
 use super::{ARTIFACTS_MAX, Artifact, NewArtifact, check_name};
@@ -18,13 +19,20 @@ impl View {
     /// Stores content under a name: a new artifact, or the next version of the one that has it.
     ///
     /// The body is read at constant RAM, to its end, whatever it turns out to be. A future that is dropped while it is
-    /// read leaves nothing; later, what it leaves is either the artifact or what the next sweep removes.
+    /// read leaves nothing; later, what it leaves is either the artifact or what the next sweep removes. It is refused at
+    /// the byte that the space or the disk has no room for.
     pub async fn artifact_put(&self, new: NewArtifact, body: Body) -> Result<Artifact, MemoryError> {
         new.check()?;
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
         }
-        let incoming = self.blob_store().receive(&new.name, body).await?;
+        let space = &self.of().space;
+        let mut arriving = self.blob_store().room().arriving(space, self.artifact_bytes_used().await?);
+        let incoming = self.blob_store().receive(&new.name, body, &mut arriving).await?;
+        if let Err(error) = self.settle(&arriving).await {
+            self.blob_store().discard(&incoming).await;
+            return Err(error);
+        }
         // On its own from here on: were it dropped midway, the row could be committed after the lock is let go.
         let view = self.clone();
         let placed = tokio::spawn(async move {
@@ -34,9 +42,26 @@ impl View {
                 return Err(error);
             }
 
-            view.write(move |writer| insert(writer, &new, &incoming.proof)).await
+            let stored = view.write(move |writer| insert(writer, &new, &incoming.proof)).await;
+            drop(arriving);
+            stored
         });
         placed.await.map_err(|_| MemoryError::Panicked)?
+    }
+
+    /// Whether so many bytes more would fit into the space and on the disk, as things are now.
+    pub async fn artifact_room(&self, bytes: u64) -> Result<(), MemoryError> {
+        self.blob_store().room().check(&self.of().space, self.artifact_bytes_used().await?, bytes)
+    }
+
+    /// A last look, since others have ended meanwhile.
+    async fn settle(&self, arriving: &Arriving) -> Result<(), MemoryError> {
+        let in_flight = arriving.in_flight();
+        arriving.settle(self.artifact_bytes_used().await?, in_flight)
+    }
+
+    async fn artifact_bytes_used(&self) -> Result<u64, MemoryError> {
+        self.read(|reader| used(reader.connection())).await
     }
 
     /// Forgets an artifact with all its versions. Its content goes once no other branch and no snapshot has it.

@@ -116,6 +116,7 @@ async fn open(folder: &Path, embedder: &Arc<ByWords>, clock: &Arc<ManualClock>, 
     Memory::open(MemoryOptions {
         folder: folder.to_owned(),
         artifacts: Arc::new(InMemory::new()),
+        artifact_disk: None,
         embedder: Arc::clone(embedder) as Arc<dyn Embedder>,
         clock: Arc::clone(clock) as Arc<dyn burrow_memory::Clock>,
         limits,

@@ -100,7 +100,8 @@ pub(crate) async fn put(
         return Err(too_large(bytes_max));
     }
     let space = caller.growing(&app, &path.of, &params).await?;
-    app.memory.room(length.unwrap_or(0))?;
+    // What says beforehand that it is too large need not be sent.
+    space.view.artifact_room(length.unwrap_or(0)).await?;
     let over = Arc::new(AtomicBool::new(false));
     let body = bounded(body, bytes_max, over.clone());
     match space.view.artifact_put(new, body.boxed()).await {

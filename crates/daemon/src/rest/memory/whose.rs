@@ -219,7 +219,7 @@ impl Principal {
         params: &WriteParams,
     ) -> Result<ScopedView, ApiError> {
         let space = self.writing(app, of, params).await?;
-        app.memory.room(0)?;
+        app.memory.room()?;
         app.memory.room_in(&space.space)?;
         Ok(space)
     }

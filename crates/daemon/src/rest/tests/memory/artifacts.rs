@@ -99,3 +99,28 @@ async fn what_makes_no_artifact_is_refused() {
         world.raw(request.body(Body::from("x")).unwrap()).await.refused(400, "invalid_request");
     }
 }
+
+#[tokio::test]
+async fn what_a_space_or_the_disk_has_no_room_for_is_refused_with_its_limit_and_use() {
+    let world = World::with("[memory]\nspace_artifacts = \"1K\"\n").await;
+    world.sandbox("web").await;
+    put(&world, "/v1/memory/web/artifacts/a", vec![1; 600]).await.expect(201);
+    let path = "/v1/memory/web/artifacts/b";
+    let told = put(&world, path, vec![2; 600]).await;
+    let sly = stream::iter((0..3).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![0; 200]))));
+    let streamed = put(&world, path, Body::from_stream(sly)).await;
+    for answer in [told, streamed] {
+        answer.refused(507, "no_space");
+        let error = answer.json()["error"].to_string();
+        assert!(error.contains("600 of the 1024 bytes"), "{error}");
+        assert!(error.contains("memory.space_artifacts"), "{error}");
+    }
+    world.send("GET", path).await.refused(404, "not_found");
+    put(&world, path, vec![2; 424]).await.expect(201);
+    let world = World::with("[memory]\ndisk_reserve = \"64T\"\n").await;
+    world.sandbox("web").await;
+    let answer = put(&world, path, "x").await;
+    answer.refused(507, "no_space");
+    let error = answer.json()["error"].to_string();
+    assert!(error.contains("must stay free") && error.contains("memory.disk_reserve"), "{error}");
+}
