@@ -63,6 +63,20 @@ impl Blobs {
         });
         Ok(stream::iter(first.map(Ok)).chain(rest).boxed())
     }
+
+    /// Reads all of it and keeps nothing: an error says what is wrong with it.
+    pub(super) async fn prove(&self, name: &str, proof: Proof) -> Result<(), MemoryError> {
+        let bytes = proof.bytes;
+        // Of nothing there is nothing to read; it must be there all the same.
+        if bytes == 0 && !self.has(proof.hash, 0).await? {
+            return Err(damaged(name, &proof, "it is missing"));
+        }
+        let mut content = self.read(name, proof, 0..bytes).await?;
+        while let Some(piece) = content.next().await {
+            piece?;
+        }
+        Ok(())
+    }
 }
 
 impl Reading {

@@ -195,6 +195,15 @@ pub(crate) fn release(connection: &Connection, kept: &[Chain], before_ms: u64) -
     Ok(released)
 }
 
+/// What became of reading all contents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Proven {
+    pub(crate) contents: u64,
+    pub(crate) bytes: u64,
+    /// In words, each with its name and hash.
+    pub(crate) damaged: Vec<String>,
+}
+
 impl Memory {
     pub(crate) fn blob_store(&self) -> &Blobs {
         &self.shared.artifacts
@@ -276,30 +285,53 @@ impl View {
         .await
     }
 
-    /// How many contents the space refers to that are not in the store, or not of their length; and one of them.
-    pub(crate) async fn artifacts_missing(&self) -> Result<(u64, Option<BlobHash>), MemoryError> {
-        let referred: Vec<(Vec<u8>, u64)> = self
-            .read(|reader| {
-                let mut statement = reader.connection().prepare(
-                    "SELECT DISTINCT hash, bytes FROM artifacts WHERE released = 0 AND hash IS NOT NULL",
-                )?;
-                let rows = statement.query_map((), |row| Ok((row.get(0)?, unsigned(row, 1)?)))?;
-                Ok(rows.collect::<Result<_, _>>()?)
+    /// Reads every content the space refers to, on whichever branch, and compares it with its hash, block by block and at
+    /// constant RAM. Answers how many there are, how many bytes, and what is wrong with those that are not sound.
+    pub(crate) async fn artifacts_proven(&self) -> Result<Proven, MemoryError> {
+        // One name of each content is enough to find it by.
+        let sql = format!(
+            "SELECT {COLUMNS} FROM artifacts WHERE seq IN
+             (SELECT max(seq) FROM artifacts WHERE released = 0 AND hash IS NOT NULL GROUP BY hash) ORDER BY name"
+        );
+        let referred: Vec<(Stored, Result<Proof, MemoryError>)> = self
+            .read(move |reader| {
+                let mut statement = reader.connection().prepare(&sql)?;
+                let rows: Vec<Stored> = statement.query_map((), Stored::read)?.collect::<Result<_, _>>()?;
+                let proven = |stored: Stored| {
+                    let proof = stored.proof(reader.connection());
+                    (stored, proof)
+                };
+                Ok(rows.into_iter().map(proven).collect())
             })
             .await?;
-        let (mut missing, mut one) = (0, None);
-        for (hash, bytes) in referred {
-            let hash = BlobHash::from_bytes(&hash);
-            let there = match hash {
-                Some(hash) => self.blob_store().has(hash, bytes).await?,
-                None => false,
+        let mut proven = Proven::default();
+        for (stored, proof) in referred {
+            proven.contents += 1;
+            proven.bytes += stored.bytes;
+            let sound = match proof {
+                Ok(proof) => self.blob_store().prove(&stored.name, proof).await,
+                Err(error) => Err(error),
             };
-            if !there {
-                missing += 1;
-                one = one.or(hash);
+            match sound {
+                Ok(()) => {}
+                // It may have been released and swept since it was listed.
+                Err(_) if !self.is_referred(&stored).await? => {}
+                Err(error @ (MemoryError::DamagedBlob { .. } | MemoryError::DamagedRow { .. })) => {
+                    proven.damaged.push(format!("version {}: {error}", stored.version));
+                }
+                Err(error) => return Err(error),
             }
         }
-        Ok((missing, one))
+        Ok(proven)
+    }
+
+    async fn is_referred(&self, stored: &Stored) -> Result<bool, MemoryError> {
+        let hash = stored.hash.clone();
+        self.read(move |reader| {
+            let sql = "SELECT 1 FROM artifacts WHERE hash = ?1 AND released = 0";
+            Ok(reader.connection().prepare_cached(sql)?.exists(params![hash])?)
+        })
+        .await
     }
 
     /// What an entry's link means: the artifact with this name, or one whose content has this hash.

@@ -213,6 +213,53 @@ async fn a_flipped_bit_is_found_before_its_block_leaves_and_sending_the_content_
 }
 
 #[tokio::test]
+async fn a_check_reads_every_content_and_names_the_one_that_is_damaged_or_missing() {
+    over_each(async |world| {
+        let view = world.view();
+        let large = content(3 * BLOCK_BYTES + 5, 1);
+        put(&view, "sound", b"sound").await;
+        put(&view, "large.bin", b"an older version").await;
+        let damaged = put(&view, "large.bin", &large).await;
+        let missing = put(&view, "dir/missing", b"to be lost").await;
+        let empty = put(&view, "empty", b"").await;
+        let report = view.check().await.unwrap();
+        assert!(report.is_sound(), "{report:?}");
+        let bytes = 5 + 16 + damaged.bytes + 10;
+        assert_eq!((report.artifacts, report.artifact_bytes), (5, bytes));
+        // One bit in the middle; its length is as it was.
+        let place = |hash: &str| object_store::path::Path::from_iter([&hash[..2], hash]);
+        let mut flipped = large.clone();
+        flipped[2_000_000] ^= 1;
+        world.store.put(&place(&damaged.hash), Bytes::from(flipped).into()).await.unwrap();
+        world.store.delete(&place(&missing.hash)).await.unwrap();
+        world.store.delete(&place(&empty.hash)).await.unwrap();
+        let report = view.check().await.unwrap();
+        let found: Vec<&str> = report.findings.iter().map(|finding| finding.why.as_str()).collect();
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(report.findings.iter().all(|finding| finding.part == "artifacts"));
+        for (name, hash, why) in [
+            ("`dir/missing`", &missing.hash, "it is missing"),
+            ("`empty`", &empty.hash, "it is missing"),
+            ("`large.bin`", &damaged.hash, "are not what was stored"),
+        ] {
+            let told =
+                found.iter().any(|text| text.contains(name) && text.contains(hash) && text.contains(why));
+            assert!(told, "{name} in {found:?}");
+        }
+        // The same content again mends it; what is forgotten everywhere is not looked for.
+        put(&view, "large.bin", &large).await;
+        for name in ["dir/missing", "empty"] {
+            view.artifact_forget(name).await.unwrap();
+        }
+        let_time_pass(&world);
+        world.memory.collect(&view.of().space, &[Kept::Branch(view.of().clone())], false).await.unwrap();
+        let report = view.rebuild().await.unwrap();
+        assert!(report.is_sound(), "{report:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn content_that_is_missing_or_cut_is_an_answer_and_not_a_broken_stream() {
     over_each(async |world| {
         let view = world.view();

@@ -93,7 +93,7 @@ pub(crate) fn consolidated(done: Consolidated, dry_run: bool) -> api::Consolidat
 }
 
 pub(crate) fn memory_check(report: CheckReport, took: Duration) -> api::MemoryCheck {
-    let CheckReport { rows, vectors, pending, branches, seq, findings } = report;
+    let CheckReport { rows, vectors, pending, branches, seq, artifacts, artifact_bytes, findings } = report;
     let part = |part: &str, count: u64| api::MemoryPart { part: part.to_owned(), count };
     api::MemoryCheck {
         ok: findings.is_empty(),
@@ -103,6 +103,8 @@ pub(crate) fn memory_check(report: CheckReport, took: Duration) -> api::MemoryCh
             part("pending", pending),
             part("branches", branches),
             part("log", seq),
+            part("artifacts", artifacts),
+            part("artifact bytes", artifact_bytes),
         ],
         problems: findings.into_iter().map(|finding| format!("{}: {}", finding.part, finding.why)).collect(),
         took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
