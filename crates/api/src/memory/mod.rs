@@ -37,6 +37,6 @@ pub use skill::{
 pub use space::{CreateSpace, Space, UpdateSpace};
 pub use turn::{ContextBlock, ContextRequest, RecallRequest, StoreTurn, StoredTurn, TurnMessage};
 pub use upkeep::{
-    ConsolidateMemory, ConsolidatedMemory, KvPolicy, MemoryCheck, MemoryPart, MemoryStats, MergeConflict,
-    MergeMemory, MergedMemory, VectorCoverage,
+    ConsolidateMemory, ConsolidatedMemory, EntryPolicy, KvPolicy, MemoryCheck, MemoryPart, MemoryStats,
+    MergeConflict, MergeMemory, MergedMemory, VectorCoverage,
 };

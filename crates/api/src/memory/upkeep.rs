@@ -57,16 +57,31 @@ pub struct MergeMemory {
     /// Only say what would happen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Who wins where both changed a key.
-    #[serde(default)]
-    pub kv: KvPolicy,
+    /// Who wins where both changed an entry, or one forgot what the other changed; also of what an earlier merge listed.
+    /// When absent what is here stays, and is listed until a merge says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries: Option<EntryPolicy>,
+    /// Who wins where both changed a key, a skill or an artifact; also of what an earlier merge listed. When absent what
+    /// is here stays, and is listed until a merge says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv: Option<KvPolicy>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EntryPolicy {
+    /// What is there stays.
+    Ours,
+    /// What comes wins, forgetting included.
+    Theirs,
+    /// What is there stays, and what comes is added beside it, linked to it.
+    Both,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KvPolicy {
     /// What is there stays.
-    #[default]
     Ours,
     /// What comes wins.
     Theirs,
@@ -84,7 +99,7 @@ pub struct MergedMemory {
     pub joined: u64,
     /// Updates and forgettings taken over.
     pub updated: u64,
-    /// What cannot both hold; both are kept. The first 1,000.
+    /// What cannot both hold, and which of it is here now. The first 1,000.
     pub contradictions: Vec<Contradiction>,
     /// Keys taken over.
     pub kv: u64,

@@ -3,26 +3,47 @@
 use std::collections::HashMap;
 
 use super::incoming::{Incoming, IncomingEntry, Ours, realm_of, subject_of};
-use super::{ContradictionKind, Merged, Side};
+use super::open::{Decisions, Thing};
+use super::{ContradictionKind, EntryPolicy, MergeOptions, Merged, Side};
 use crate::context::alike::normal_text;
 use crate::embed::ModelId;
 use crate::entries::put::{Put, put};
 use crate::entries::{by_key, content_of, fetch, remember_key, twin, unpacked};
+use crate::limits::LINKS_MAX;
 use crate::space::load::integer;
 use crate::space::marks::Mark;
 use crate::space::writer::{Current, Writer};
-use crate::{Entry, MemoryError, MemoryId};
+use crate::{Entry, MemoryError, MemoryId, NewEntry};
+
+/// What entries are brought with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct With<'a> {
+    pub(super) model: &'a ModelId,
+    /// In the order of the incoming entries.
+    pub(super) vectors: Option<&'a [Vec<f32>]>,
+    pub(super) ours: &'a Ours,
+    pub(super) options: MergeOptions,
+}
 
 pub(super) fn bring(
     writer: &mut Writer<'_>,
     incoming: &Incoming,
-    model: &ModelId,
-    vectors: Option<&[Vec<f32>]>,
-    ours: &Ours,
+    with: With<'_>,
     merged: &mut Merged,
+    decisions: &mut Decisions,
 ) -> Result<Vec<(MemoryId, MemoryId)>, MemoryError> {
-    let mut bringer =
-        Bringer { writer, incoming, model, ours, merged, joins: incoming.joins.clone(), joined: Vec::new() };
+    let With { model, vectors, ours, options } = with;
+    let mut bringer = Bringer {
+        writer,
+        incoming,
+        model,
+        ours,
+        policy: options.entries,
+        merged,
+        decisions,
+        joins: incoming.joins.clone(),
+        joined: Vec::new(),
+    };
     for (at, entry) in incoming.entries.iter().enumerate() {
         bringer.one(entry, vectors.map(|vectors| vectors[at].as_slice()))?;
     }
@@ -34,7 +55,9 @@ struct Bringer<'a, 'w> {
     incoming: &'a Incoming,
     model: &'a ModelId,
     ours: &'a Ours,
+    policy: Option<EntryPolicy>,
     merged: &'a mut Merged,
+    decisions: &'a mut Decisions,
     /// Their ids that are others here: from earlier merges and this one.
     joins: HashMap<MemoryId, MemoryId>,
     joined: Vec<(MemoryId, MemoryId)>,
@@ -50,35 +73,32 @@ impl Bringer<'_, '_> {
     fn one(&mut self, theirs: &IncomingEntry, vector: Option<&[f32]>) -> Result<(), MemoryError> {
         let id = self.joins.get(&theirs.id).unwrap_or(&theirs.id).clone();
         let here = self.here(&id)?;
+        if theirs.reopened {
+            return self.reopen(theirs, &id, here, vector);
+        }
         match (&theirs.now, &theirs.base, here) {
             (None, _, None) => Ok(()),
             (None, None, Some(_)) => Ok(()),
-            (None, Some(base), Some(here)) => self.forget(&id, base, &here),
+            (None, Some(base), Some(here)) => self.forget(theirs, &id, base, here),
             (Some(now), base, Some(here)) if same(now, &here.entry) => {
+                self.decisions.note(Thing::Entry, theirs.id.as_str(), true);
                 self.merged.joined += u64::from(base.is_none());
                 self.repeat(&here, if base.is_none() { 0 } else { theirs.repeated })
             }
             (Some(now), None, None) => self.add(theirs, now, vector),
-            (Some(now), None, Some(here)) => {
-                self.contradict(ContradictionKind::BothChanged, &id, Some(&here.entry), Some(now));
-                Ok(())
-            }
+            (Some(now), None, Some(here)) => self.contest(theirs, &id, Some(now), Some(here), vector),
             // The child only counted it.
             (Some(now), Some(base), here) if same(now, base) => match here {
                 Some(here) => self.repeat(&here, theirs.repeated),
                 None => Ok(()),
             },
-            (Some(now), Some(_), None) => {
-                self.contradict(ContradictionKind::ForgottenAndChanged, &id, None, Some(now));
-                Ok(())
-            }
+            (Some(now), Some(_), None) => self.contest(theirs, &id, Some(now), None, vector),
             (Some(now), Some(base), Some(here)) => {
                 if same(base, &here.entry) {
                     self.repeat(&here, theirs.repeated)?;
                     return self.update(theirs, now, &here, vector);
                 }
-                self.contradict(ContradictionKind::BothChanged, &id, Some(&here.entry), Some(now));
-                Ok(())
+                self.contest(theirs, &id, Some(now), Some(here), vector)
             }
         }
     }
@@ -89,13 +109,120 @@ impl Bringer<'_, '_> {
         Ok(found.map(|found| Here { current, entry: found.entry }))
     }
 
-    fn forget(&mut self, id: &MemoryId, base: &Entry, here: &Here) -> Result<(), MemoryError> {
-        if same(base, &here.entry) {
-            self.writer.mark(here.current.entity, Mark::Forgotten)?;
-            self.merged.forgotten += 1;
-        } else {
-            self.contradict(ContradictionKind::ForgottenAndChanged, id, Some(&here.entry), None);
+    fn forget(
+        &mut self,
+        theirs: &IncomingEntry,
+        id: &MemoryId,
+        base: &Entry,
+        here: Here,
+    ) -> Result<(), MemoryError> {
+        if !same(base, &here.entry) {
+            return self.contest(theirs, id, None, Some(here), None);
         }
+        self.writer.mark(here.current.entity, Mark::Forgotten)?;
+        self.merged.forgotten += 1;
+        Ok(())
+    }
+
+    /// One that an earlier merge listed, and that the child has left as it was since.
+    fn reopen(
+        &mut self,
+        theirs: &IncomingEntry,
+        id: &MemoryId,
+        here: Option<Here>,
+        vector: Option<&[f32]>,
+    ) -> Result<(), MemoryError> {
+        let agree = match (&theirs.now, &here) {
+            (Some(now), Some(here)) => same(now, &here.entry),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if agree {
+            self.decisions.note(Thing::Entry, theirs.id.as_str(), true);
+            return Ok(());
+        }
+        self.contest(theirs, id, theirs.now.as_ref(), here, vector)
+    }
+
+    /// Both sides went their own way with an entry: the policy decides, or it is listed.
+    fn contest(
+        &mut self,
+        theirs: &IncomingEntry,
+        id: &MemoryId,
+        now: Option<&Entry>,
+        here: Option<Here>,
+        vector: Option<&[f32]>,
+    ) -> Result<(), MemoryError> {
+        let kind = match (&here, now) {
+            (Some(_), Some(_)) => ContradictionKind::BothChanged,
+            (None, _) | (_, None) => ContradictionKind::ForgottenAndChanged,
+        };
+        let kept = match (self.policy, now, &here) {
+            (None | Some(EntryPolicy::Ours), _, _) | (Some(EntryPolicy::Both), None, _) => Side::Ours,
+            (Some(EntryPolicy::Theirs | EntryPolicy::Both), Some(now), None) => {
+                if self.revive(theirs, id, now, vector)? { Side::Theirs } else { Side::Ours }
+            }
+            (Some(EntryPolicy::Theirs), Some(now), Some(here)) => {
+                self.update(theirs, now, here, vector)?;
+                Side::Theirs
+            }
+            (Some(EntryPolicy::Theirs), None, here) => {
+                if let Some(here) = here {
+                    self.writer.mark(here.current.entity, Mark::Forgotten)?;
+                    self.merged.forgotten += 1;
+                }
+                Side::Theirs
+            }
+            (Some(EntryPolicy::Both), Some(now), Some(_)) => {
+                self.put_beside(theirs, id, now, vector)?;
+                Side::Both
+            }
+        };
+        self.decisions.note(Thing::Entry, theirs.id.as_str(), self.policy.is_some());
+        let text = |entry: Option<&Entry>| entry.map_or(String::new(), |entry| entry.text.clone());
+        let ours = text(here.as_ref().map(|here| &here.entry));
+        self.merged.contradict(kind, id.as_str(), &ours, &text(now), kept);
+        Ok(())
+    }
+
+    /// Brings back what was forgotten here. False where it was erased: no merge undoes that.
+    fn revive(
+        &mut self,
+        theirs: &IncomingEntry,
+        id: &MemoryId,
+        now: &Entry,
+        vector: Option<&[f32]>,
+    ) -> Result<bool, MemoryError> {
+        let entity = self.writer.entity(id)?;
+        if let Some(entity) = entity
+            && self.is_erased(entity)?
+        {
+            return Ok(false);
+        }
+        self.put(theirs, now, entity, now.version, now.count, vector)?;
+        self.merged.updated += 1;
+        Ok(true)
+    }
+
+    /// Theirs as an entry of its own, which names the one it is another version of.
+    fn put_beside(
+        &mut self,
+        theirs: &IncomingEntry,
+        ours: &MemoryId,
+        now: &Entry,
+        vector: Option<&[f32]>,
+    ) -> Result<(), MemoryError> {
+        let mut content = self.content(now);
+        if !content.links.contains(ours) {
+            content.links.insert(0, ours.clone());
+            content.links.truncate(LINKS_MAX);
+        }
+        let kept = self.vector_of(theirs, vector.is_none())?;
+        let vector = vector.or(kept.as_deref()).map(|vector| (self.model, vector));
+        let id = MemoryId::generate();
+        let new = Put { id: &id, entity: None, version: 1, count: now.count, content: &content, vector };
+        put(self.writer, new)?;
+        self.merged.added += 1;
         Ok(())
     }
 
@@ -161,6 +288,15 @@ impl Bringer<'_, '_> {
         vector: Option<&[f32]>,
     ) -> Result<u64, MemoryError> {
         let id = self.joins.get(&theirs.id).unwrap_or(&theirs.id).clone();
+        let content = self.content(now);
+        let kept = self.vector_of(theirs, vector.is_none())?;
+        let vector = vector.or(kept.as_deref()).map(|vector| (self.model, vector));
+        put(self.writer, Put { id: &id, entity, version, count, content: &content, vector })
+            .map(|placed| placed.seq)
+    }
+
+    /// What it says, with the ids that others have here.
+    fn content(&self, now: &Entry) -> NewEntry {
         let mut content = content_of(now.clone());
         for list in [&mut content.supersedes, &mut content.links] {
             for link in list.iter_mut() {
@@ -169,14 +305,15 @@ impl Bringer<'_, '_> {
                 }
             }
         }
-        // The same text has the same vector; one that took long to make is not made again.
-        let kept = match (vector, theirs.row) {
-            (None, Some(row)) => unpacked(self.writer, row, self.model)?,
-            (Some(_), _) | (None, None) => None,
-        };
-        let vector = vector.or(kept.as_deref()).map(|vector| (self.model, vector));
-        put(self.writer, Put { id: &id, entity, version, count, content: &content, vector })
-            .map(|placed| placed.seq)
+        content
+    }
+
+    /// The same text has the same vector; one that took long to make is not made again.
+    fn vector_of(&mut self, theirs: &IncomingEntry, wanted: bool) -> Result<Option<Vec<f32>>, MemoryError> {
+        match theirs.row.filter(|_| wanted) {
+            Some(row) => unpacked(self.writer, row, self.model),
+            None => Ok(None),
+        }
     }
 
     /// An entry here that is the same: by key, by text, or by text as far as people are concerned.
@@ -220,13 +357,12 @@ impl Bringer<'_, '_> {
                 continue;
             }
             match self.here(superseded)? {
-                None => self.contradict(ContradictionKind::SupersedesChanged, superseded, None, Some(now)),
+                None => self.contradict_superseding(superseded, None, now),
                 Some(here) => {
                     let branch = self.writer.arena().branches.number(&here.entry.branch);
                     let as_it_was = branch.is_some_and(|branch| common.sees(branch, here.entry.seq));
                     if !as_it_was {
-                        let ours = Some(&here.entry);
-                        self.contradict(ContradictionKind::SupersedesChanged, superseded, ours, Some(now));
+                        self.contradict_superseding(superseded, Some(&here.entry), now);
                     }
                 }
             }
@@ -257,16 +393,11 @@ impl Bringer<'_, '_> {
         Ok(())
     }
 
-    fn contradict(
-        &mut self,
-        kind: ContradictionKind,
-        id: &MemoryId,
-        ours: Option<&Entry>,
-        theirs: Option<&Entry>,
-    ) {
+    /// Both stay: theirs as the truth, ours as what it replaces.
+    fn contradict_superseding(&mut self, id: &MemoryId, ours: Option<&Entry>, theirs: &Entry) {
         let text = |entry: Option<&Entry>| entry.map_or(String::new(), |entry| entry.text.clone());
-        let kept = if kind == ContradictionKind::SupersedesChanged { Side::Both } else { Side::Ours };
-        self.merged.contradict(kind, id.as_str(), &text(ours), &text(theirs), kept);
+        let kind = ContradictionKind::SupersedesChanged;
+        self.merged.contradict(kind, id.as_str(), &text(ours), &theirs.text, Side::Both);
     }
 }
 

@@ -1,10 +1,11 @@
 //! What a child has that its parent does not know: read once, of one moment, before anything is written.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::open::{About, Listed, Thing, listed};
 use super::{MERGE_ROWS_MAX, merged_points};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
 use crate::context::alike::normal_text;
@@ -35,6 +36,8 @@ pub(super) struct Known {
     points: Vec<MemoryPoint>,
     /// Entries of theirs that are here under another id.
     joins: HashMap<MemoryId, MemoryId>,
+    /// Contradictions that earlier merges listed and nobody decided.
+    listed: Vec<Listed>,
 }
 
 impl Known {
@@ -53,7 +56,7 @@ impl Known {
                         joins.insert(theirs, ours);
                     }
                 }
-                Ok(Self { points, joins })
+                Ok(Self { points, joins, listed: listed(reader, &space)? })
             })
             .await
     }
@@ -72,6 +75,8 @@ pub(super) struct IncomingEntry {
     /// Its row, for its vector, where the parent is of the same space.
     pub(super) row: Option<Row>,
     pub(super) keys: Vec<String>,
+    /// It is here because an earlier merge listed it, and for nothing that is new.
+    pub(super) reopened: bool,
 }
 
 /// A name whose meaning the child changed.
@@ -80,6 +85,8 @@ pub(super) struct IncomingName<T> {
     pub(super) name: String,
     pub(super) now: Option<T>,
     pub(super) base: Option<T>,
+    /// It is here because an earlier merge listed it, and for nothing that is new.
+    pub(super) reopened: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -97,6 +104,8 @@ pub(super) struct Incoming {
     pub(super) skills: Vec<IncomingName<CarriedSkill>>,
     pub(super) outcomes: Vec<CarriedOutcome>,
     pub(super) artifacts: Vec<IncomingName<CarriedArtifact>>,
+    /// What earlier merges listed of this child's past, with their numbers.
+    pub(super) open: BTreeMap<About, Vec<u64>>,
 }
 
 /// What earlier stretches had already: each thing is compared once, as it stands at the end.
@@ -130,6 +139,15 @@ impl Incoming {
             && self.skills.is_empty()
             && self.outcomes.is_empty()
             && self.artifacts.is_empty()
+    }
+
+    /// Whether all there is was listed before.
+    pub(super) fn is_only_reopened(&self) -> bool {
+        self.entries.iter().all(|entry| entry.reopened)
+            && self.kv.iter().all(|key| key.reopened)
+            && self.skills.iter().all(|skill| skill.reopened)
+            && self.artifacts.iter().all(|artifact| artifact.reopened)
+            && self.outcomes.is_empty()
     }
 
     pub(super) fn weight(&self) -> usize {
@@ -240,8 +258,10 @@ fn read(
         .collect();
     let upto = match (cut, arena.branches.number(&of.branch)) {
         (Cut::Point(point), _) => point.clone(),
-        (Cut::Now | Cut::Seq(_) | Cut::Time { .. }, Some(_)) => {
-            Some(MemoryPoint { branch: of.branch.clone(), seq: child.cut() })
+        (Cut::Now | Cut::Seq(_) | Cut::Time { .. }, Some(no)) => {
+            // No further than it wrote, so that whoever forks from here on has come from this point.
+            let head = Some(reader.space.head(no)).filter(|head| *head > 0).unwrap_or(u64::MAX);
+            Some(MemoryPoint { branch: of.branch.clone(), seq: child.cut().min(head) })
         }
         (Cut::Now | Cut::Seq(_) | Cut::Time { .. }, None) => {
             let bounded = |from: &MemoryPoint| MemoryPoint {
@@ -262,7 +282,14 @@ fn read(
         skills: Vec::new(),
         outcomes: Vec::new(),
         artifacts: Vec::new(),
+        open: BTreeMap::new(),
     };
+    for Listed { about, seq, point } in known.listed {
+        // Another child's quarrel is not this one's to settle.
+        if arena.branches.number(&point.branch).is_some_and(|branch| child.sees(branch, point.seq)) {
+            incoming.open.entry(about).or_default().push(seq);
+        }
+    }
     let base = Lens { arena: Arc::clone(arena), chain: common };
     let mut seen = Seen::default();
     for stretch in stretches {
@@ -271,6 +298,7 @@ fn read(
             return Err(MemoryError::Full { what: "so much to one merge", max: MERGE_ROWS_MAX as u64 });
         }
     }
+    reopen(reader, &base, parent.is_some(), &seen, &mut incoming)?;
     // In the order the child wrote them, so that what supersedes comes after what it supersedes.
     incoming.entries.sort_by_key(|entry| entry.now.as_ref().map_or(u64::MAX, |now| now.seq));
     Ok(incoming)
@@ -297,7 +325,7 @@ fn read_stretch(
         }
         let now = kv_carry::held_on(connection, child, &key, reader.now_ms())?;
         let base = kv_carry::held_on(connection, common, &key, reader.now_ms())?;
-        incoming.kv.push(IncomingName { name: key, now, base });
+        incoming.kv.push(IncomingName { name: key, now, base, reopened: false });
     }
     for name in skill_carry::changed(connection, branch, from, upto)? {
         if !seen.skills.insert(name.clone()) {
@@ -305,7 +333,7 @@ fn read_stretch(
         }
         let now = skill_carry::skill_on(connection, child, &name)?;
         let base = skill_carry::skill_on(connection, common, &name)?;
-        incoming.skills.push(IncomingName { name, now, base });
+        incoming.skills.push(IncomingName { name, now, base, reopened: false });
     }
     incoming.outcomes.extend(skill_carry::outcomes(connection, child, branch, from, upto)?);
     for name in artifact_carry::changed(connection, branch, from, upto)? {
@@ -314,7 +342,57 @@ fn read_stretch(
         }
         let now = artifact_carry::artifact_on(connection, child, &name)?;
         let base = artifact_carry::artifact_on(connection, common, &name)?;
-        incoming.artifacts.push(IncomingName { name, now, base });
+        incoming.artifacts.push(IncomingName { name, now, base, reopened: false });
+    }
+    Ok(())
+}
+
+/// Brings up again what earlier merges listed, unless the child changed it since, which brings it up by itself.
+fn reopen(
+    reader: &Reader<'_>,
+    base: &Lens,
+    same_space: bool,
+    seen: &Seen,
+    incoming: &mut Incoming,
+) -> Result<(), MemoryError> {
+    let (connection, child) = (reader.connection(), reader.chain());
+    let abouts: Vec<About> = incoming.open.keys().cloned().collect();
+    for (thing, what) in abouts {
+        match thing {
+            Thing::Entry => {
+                let Ok(id) = what.parse::<MemoryId>() else { continue };
+                let Some(entity) = reader.entity(&id)?.filter(|entity| !seen.entities.contains(entity))
+                else {
+                    continue;
+                };
+                let entry = read_entry(reader, entity, base, same_space)?;
+                let gone = || IncomingEntry {
+                    id,
+                    now: None,
+                    base: None,
+                    repeated: 0,
+                    row: None,
+                    keys: Vec::new(),
+                    reopened: true,
+                };
+                incoming
+                    .entries
+                    .push(entry.map_or_else(gone, |entry| IncomingEntry { reopened: true, ..entry }));
+            }
+            Thing::Key if !seen.keys.contains(&what) => {
+                let now = kv_carry::held_on(connection, child, &what, reader.now_ms())?;
+                incoming.kv.push(IncomingName { name: what, now, base: None, reopened: true });
+            }
+            Thing::Skill if !seen.skills.contains(&what) => {
+                let now = skill_carry::skill_on(connection, child, &what)?;
+                incoming.skills.push(IncomingName { name: what, now, base: None, reopened: true });
+            }
+            Thing::Artifact if !seen.artifacts.contains(&what) => {
+                let now = artifact_carry::artifact_on(connection, child, &what)?;
+                incoming.artifacts.push(IncomingName { name: what, now, base: None, reopened: true });
+            }
+            Thing::Key | Thing::Skill | Thing::Artifact => {}
+        }
     }
     Ok(())
 }
@@ -361,5 +439,6 @@ fn read_entry(
         let mut statement = reader.connection().prepare_cached(sql)?;
         keys = statement.query_map([entity], |row| row.get(0))?.collect::<Result<_, _>>()?;
     }
-    Ok(Some(IncomingEntry { id, now, base: known, repeated, row: row.filter(|_| same_space), keys }))
+    let row = row.filter(|_| same_space);
+    Ok(Some(IncomingEntry { id, now, base: known, repeated, row, keys, reopened: false }))
 }

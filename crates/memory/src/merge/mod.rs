@@ -9,13 +9,15 @@
 //! parent has. Changed by the child alone: brought. By both, alike: joined. By both, differently: the parent's stays and
 //! the contradiction is listed. The merge itself is a row of the log that says up to where the child was brought, so a
 //! second one adds nothing, and one after the child went on adds only what is new. A parent that went back to before a
-//! merge does not see that row, and can merge again.
+//! merge does not see that row, and can merge again. What was listed stays open until a merge with a policy decides it
+//! (see [`open`]).
 //!
 //! One transaction. Between two spaces it works the same, with nothing as the first base.
 
 mod entries;
 mod incoming;
 mod named;
+mod open;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +30,7 @@ use crate::space::load::{integer, unsigned};
 use crate::space::writer::{LogKind, Writer};
 use crate::{MemoryError, MemoryPoint, Reader, SpaceId, View};
 use incoming::{Incoming, Known};
+use open::Decisions;
 
 /// Rows of a child that one merge brings: they are one transaction, and others wait behind it.
 pub const MERGE_ROWS_MAX: usize = 100_000;
@@ -37,6 +40,18 @@ const CONTRADICTIONS_SHOWN_MAX: usize = 1_000;
 
 /// How often a merge is tried again when another one came in between.
 const TRIES_MAX: usize = 4;
+
+/// Who wins where both sides changed the same entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EntryPolicy {
+    /// The parent's stays.
+    Ours,
+    /// The child's is taken.
+    Theirs,
+    /// The parent's stays, and the child's comes beside it as an entry of its own.
+    Both,
+}
 
 /// Who wins where both sides changed the same key, skill or artifact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +69,9 @@ pub enum KvPolicy {
 pub struct MergeOptions {
     /// Tell what would happen, and change nothing.
     pub dry_run: bool,
-    pub kv: KvPolicy,
+    /// Without one the parent's stays, and the contradiction is listed and stays open.
+    pub kv: Option<KvPolicy>,
+    pub entries: Option<EntryPolicy>,
 }
 
 /// What a merge did, or would do.
@@ -141,6 +158,9 @@ impl View {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
         }
+        if self.of() == child.of() && !child.is_read_only() {
+            return Err(MemoryError::SameBranch);
+        }
         // Content that is about to be referred to must not be swept.
         let _placing = self.shared.artifacts.placing().await;
         for _ in 0..TRIES_MAX {
@@ -184,16 +204,19 @@ async fn bring(
                 tell(TakenBack::Outdated);
                 return Err(MemoryError::Closed);
             }
-            let mut merged = Merged::default();
-            let joined =
-                entries::bring(writer, &incoming, &model, vectors.as_deref(), &subjects, &mut merged)?;
-            named::bring(writer, &incoming, options, &mut merged)?;
-            if options.dry_run {
+            let (mut merged, mut decisions) = (Merged::default(), Decisions::default());
+            let with = entries::With { model: &model, vectors: vectors.as_deref(), ours: &subjects, options };
+            let joined = entries::bring(writer, &incoming, with, &mut merged, &mut decisions)?;
+            named::bring(writer, &incoming, options, &mut merged, &mut decisions)?;
+            // What is only told once more changes nothing, and is no merge.
+            let only_told = incoming.is_only_reopened() && !decisions.settle_any(&incoming.open);
+            if options.dry_run || only_told {
                 tell(TakenBack::DryRun(Box::new(merged)));
                 return Err(MemoryError::Closed);
             }
             if let Some(seq) = remember_merge(writer, &incoming)? {
                 entries::remember_joins(writer, seq, &joined)?;
+                open::remember(writer, seq, &decisions, &incoming.open)?;
             }
             Ok(merged)
         })

@@ -1,6 +1,7 @@
 //! Brings what has a name: keys, skills and their outcomes, artifacts.
 
 use super::incoming::{Incoming, IncomingName};
+use super::open::{Decisions, Thing};
 use super::{Brought, ContradictionKind, KvPolicy, MergeOptions, Merged, Side};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
 use crate::kv::{self, Expect, KvItem, KvOp};
@@ -13,18 +14,19 @@ pub(super) fn bring(
     incoming: &Incoming,
     options: MergeOptions,
     merged: &mut Merged,
+    decisions: &mut Decisions,
 ) -> Result<(), MemoryError> {
     for key in &incoming.kv {
-        bring_key(writer, key, options, merged)?;
+        bring_key(writer, key, options, merged, decisions)?;
     }
     for skill in &incoming.skills {
-        bring_skill(writer, skill, options, merged)?;
+        bring_skill(writer, skill, options, merged, decisions)?;
     }
     for outcome in &incoming.outcomes {
         merged.outcomes += u64::from(skill_carry::adopt_outcome(writer, outcome)?);
     }
     for artifact in &incoming.artifacts {
-        bring_artifact(writer, artifact, options, merged)?;
+        bring_artifact(writer, artifact, options, merged, decisions)?;
     }
     Ok(())
 }
@@ -33,30 +35,43 @@ pub(super) fn bring(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Nothing,
+    /// Both sides have the same.
+    Agreed,
     Take,
     /// Both changed it: the policy's word.
     Contested(Side),
 }
 
-/// Compares three states.
+/// Compares three states; of what an earlier merge listed, two.
 fn judge<T>(
-    now: Option<&T>,
-    base: Option<&T>,
+    incoming: &IncomingName<T>,
     here: Option<&T>,
     same: impl Fn(&T, &T) -> bool,
-    policy: KvPolicy,
+    policy: Option<KvPolicy>,
 ) -> Verdict {
+    let (now, base) = (incoming.now.as_ref(), incoming.base.as_ref());
     let equal = |a: Option<&T>, b: Option<&T>| match (a, b) {
         (None, None) => true,
         (Some(a), Some(b)) => same(a, b),
         (Some(_), None) | (None, Some(_)) => false,
     };
-    if equal(now, here) || equal(now, base) {
+    if equal(now, here) {
+        Verdict::Agreed
+    } else if !incoming.reopened && equal(now, base) {
         Verdict::Nothing
-    } else if equal(base, here) {
+    } else if !incoming.reopened && equal(base, here) {
         Verdict::Take
     } else {
-        Verdict::Contested(if policy == KvPolicy::Theirs { Side::Theirs } else { Side::Ours })
+        Verdict::Contested(if policy == Some(KvPolicy::Theirs) { Side::Theirs } else { Side::Ours })
+    }
+}
+
+/// Whether it stays open.
+fn note(decisions: &mut Decisions, thing: Thing, name: &str, verdict: Verdict, options: MergeOptions) {
+    match verdict {
+        Verdict::Nothing | Verdict::Take => {}
+        Verdict::Agreed => decisions.note(thing, name, true),
+        Verdict::Contested(_) => decisions.note(thing, name, options.kv.is_some()),
     }
 }
 
@@ -71,8 +86,8 @@ fn count(brought: &mut Brought, removes: bool) {
 /// Nothing is merged where the caller wants to decide himself; a dry run still tells.
 fn check_policy(options: MergeOptions, what: &'static str, name: &str) -> Result<(), MemoryError> {
     match (options.kv, options.dry_run) {
-        (KvPolicy::Fail, false) => Err(MemoryError::Contested { what, name: shown(name) }),
-        (KvPolicy::Fail, true) | (KvPolicy::Ours | KvPolicy::Theirs, _) => Ok(()),
+        (Some(KvPolicy::Fail), false) => Err(MemoryError::Contested { what, name: shown(name) }),
+        (Some(KvPolicy::Fail), true) | (None | Some(KvPolicy::Ours | KvPolicy::Theirs), _) => Ok(()),
     }
 }
 
@@ -81,12 +96,14 @@ fn bring_key(
     key: &IncomingName<KvItem>,
     options: MergeOptions,
     merged: &mut Merged,
+    decisions: &mut Decisions,
 ) -> Result<(), MemoryError> {
     let name = key.name.clone();
     let look = KvOp::Check { key: name.clone(), expect: Expect::Any };
     let here = kv::apply(writer, &[look])?.pop().flatten();
     let same = |a: &KvItem, b: &KvItem| a.value == b.value && a.expires_ms == b.expires_ms;
-    let verdict = judge(key.now.as_ref(), key.base.as_ref(), here.as_ref(), same, options.kv);
+    let verdict = judge(key, here.as_ref(), same, options.kv);
+    note(decisions, Thing::Key, &name, verdict, options);
     if let Verdict::Contested(kept) = verdict {
         check_policy(options, "key", &name)?;
         merged.kv.contested += 1;
@@ -115,10 +132,11 @@ fn bring_skill(
     skill: &IncomingName<CarriedSkill>,
     options: MergeOptions,
     merged: &mut Merged,
+    decisions: &mut Decisions,
 ) -> Result<(), MemoryError> {
     let here = skill_carry::skill_on(writer.connection(), writer.chain(), &skill.name)?;
-    let verdict =
-        judge(skill.now.as_ref(), skill.base.as_ref(), here.as_ref(), CarriedSkill::says_same, options.kv);
+    let verdict = judge(skill, here.as_ref(), CarriedSkill::says_same, options.kv);
+    note(decisions, Thing::Skill, &skill.name, verdict, options);
     if let Verdict::Contested(kept) = verdict {
         check_policy(options, "skill", &skill.name)?;
         merged.skills.contested += 1;
@@ -142,13 +160,15 @@ fn bring_artifact(
     artifact: &IncomingName<CarriedArtifact>,
     options: MergeOptions,
     merged: &mut Merged,
+    decisions: &mut Decisions,
 ) -> Result<(), MemoryError> {
     if artifact.now.as_ref().is_some_and(CarriedArtifact::is_gone) {
         return Ok(());
     }
     let here = artifact_carry::artifact_on(writer.connection(), writer.chain(), &artifact.name)?;
-    let (now, base) = (artifact.now.as_ref(), artifact.base.as_ref());
-    let verdict = judge(now, base, here.as_ref(), CarriedArtifact::says_same, options.kv);
+    let now = artifact.now.as_ref();
+    let verdict = judge(artifact, here.as_ref(), CarriedArtifact::says_same, options.kv);
+    note(decisions, Thing::Artifact, &artifact.name, verdict, options);
     if let Verdict::Contested(kept) = verdict {
         check_policy(options, "artifact", &artifact.name)?;
         merged.artifacts.contested += 1;

@@ -12,7 +12,7 @@ use crate::skills::{NewSkill, Outcome, Step};
 use crate::testing::World;
 use crate::{EntryChange, Filter, MemoryId, NewEntry, PageRequest, Which};
 
-const OURS: MergeOptions = MergeOptions { dry_run: false, kv: KvPolicy::Ours };
+const OURS: MergeOptions = MergeOptions { dry_run: false, kv: None, entries: None };
 
 async fn note(view: &View, text: &str) -> MemoryId {
     view.add(vec![NewEntry::note(text)]).await.unwrap().remove(0).id
@@ -107,6 +107,125 @@ async fn both_sides_changing_an_entry_is_a_contradiction_and_ours_stays() {
     assert_eq!(merged.added, 1, "what supersedes is brought and listed");
 }
 
+/// Two branches that quarrel about an entry each way, a key, a skill and an artifact.
+async fn quarrel(world: &World) -> (View, View, [MemoryId; 3]) {
+    let parent = world.view();
+    let ids =
+        [note(&parent, "both").await, note(&parent, "we forgot").await, note(&parent, "they forgot").await];
+    let set = async |view: &View, value| {
+        view.kv_set("k", json!(value), None, Expect::Any).await.unwrap();
+    };
+    set(&parent, "base").await;
+    let child = world.fork(&parent).await;
+    rewrite(&parent, &ids[0], "ours").await;
+    rewrite(&child, &ids[0], "theirs").await;
+    parent.forget(&Which::Ids(vec![ids[1].clone()]), false).await.unwrap();
+    rewrite(&child, &ids[1], "theirs lives").await;
+    rewrite(&parent, &ids[2], "ours lives").await;
+    child.forget(&Which::Ids(vec![ids[2].clone()]), false).await.unwrap();
+    set(&parent, "ours").await;
+    set(&child, "theirs").await;
+    (parent, child, ids)
+}
+
+#[tokio::test]
+async fn a_second_merge_with_a_policy_settles_what_the_first_one_listed() {
+    for (entries, kept, key, told) in [
+        (EntryPolicy::Ours, vec!["ours", "ours lives"], "ours", [Side::Ours; 3]),
+        (EntryPolicy::Theirs, vec!["theirs", "theirs lives"], "theirs", [Side::Theirs; 3]),
+        (
+            EntryPolicy::Both,
+            vec!["ours", "ours lives", "theirs", "theirs lives"],
+            "theirs",
+            [Side::Both, Side::Theirs, Side::Ours],
+        ),
+    ] {
+        let world = World::new().await;
+        let (parent, child, ids) = quarrel(&world).await;
+        let first = parent.merge(&child, OURS).await.unwrap();
+        assert_eq!((first.contradiction_count, first.kv.contested), (4, 1), "{first:?}");
+        assert_eq!(texts(&parent).await, ["ours", "ours lives"], "without a policy what is here stays");
+        // Without a policy they are told again, and nothing is written.
+        let before = parent.point().await.unwrap();
+        let again = parent.merge(&child, OURS).await.unwrap();
+        assert_eq!(again, first);
+        assert_eq!(parent.point().await.unwrap(), before);
+
+        let kv = Some(if key == "ours" { KvPolicy::Ours } else { KvPolicy::Theirs });
+        let policy = MergeOptions { dry_run: false, kv, entries: Some(entries) };
+        let dry = parent.merge(&child, MergeOptions { dry_run: true, ..policy }).await.unwrap();
+        assert_eq!(texts(&parent).await, ["ours", "ours lives"], "a dry run changes nothing");
+        let settled = parent.merge(&child, policy).await.unwrap();
+        assert_eq!(dry, settled, "and tells exactly what happens");
+        let sides: Vec<Side> = ids
+            .iter()
+            .map(|id| settled.contradictions.iter().find(|one| one.what == id.as_str()).unwrap().kept)
+            .collect();
+        assert_eq!(sides, told, "{settled:?}");
+        assert_eq!(texts(&parent).await, kept, "{entries:?}");
+        assert_eq!(parent.kv_get("k").await.unwrap().unwrap().value, json!(key));
+
+        // Decided is decided: later merges bring what is new, and nothing of this.
+        assert_eq!(parent.merge(&child, policy).await.unwrap(), Merged::default());
+        rewrite(&parent, &ids[0], "ours, since").await;
+        assert_eq!(parent.merge(&child, policy).await.unwrap(), Merged::default());
+        note(&child, "news").await;
+        let news = parent.merge(&child, policy).await.unwrap();
+        assert_eq!((news.added, news.contradiction_count), (1, 0), "{news:?}");
+        let check = parent.check().await.unwrap();
+        assert!(check.findings.is_empty(), "{check:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_settled_goes_back_with_its_branch_and_is_nobody_elses() {
+    let world = World::new().await;
+    let (parent, child, ids) = quarrel(&world).await;
+    let other = world.fork(&parent).await;
+    rewrite(&other, &ids[0], "of another child").await;
+    parent.merge(&child, OURS).await.unwrap();
+    let listed = parent.point().await.unwrap();
+    let policy = MergeOptions { entries: Some(EntryPolicy::Theirs), kv: Some(KvPolicy::Theirs), ..OURS };
+    // Of what the first child and its parent quarrel about, another child knows nothing.
+    let from_other = parent.merge(&other, MergeOptions { dry_run: true, ..policy }).await.unwrap();
+    assert_eq!((from_other.updated, from_other.contradiction_count), (1, 0), "{from_other:?}");
+    parent.merge(&child, policy).await.unwrap();
+    assert_eq!(texts(&parent).await, ["theirs", "theirs lives"]);
+    // Gone back to before the decision it is open again; a fork of the child may settle it, too.
+    let restored = world.memory.view(&crate::MemoryRef::branched(&parent.of().space, listed));
+    assert_eq!(restored.merge(&child, OURS).await.unwrap().contradiction_count, 4);
+    let grandchild = world.fork(&child).await;
+    note(&grandchild, "of the grandchild").await;
+    restored.merge(&grandchild, policy).await.unwrap();
+    assert_eq!(texts(&restored).await, ["of the grandchild", "theirs", "theirs lives"]);
+    assert_eq!(restored.merge(&child, policy).await.unwrap(), Merged::default());
+}
+
+#[tokio::test]
+async fn an_erased_entry_comes_back_by_no_policy() {
+    let world = World::new().await;
+    let (parent, child, ids) = quarrel(&world).await;
+    parent.merge(&child, OURS).await.unwrap();
+    parent.erase(&Which::Ids(ids.to_vec()), false).await.unwrap();
+    for entries in [EntryPolicy::Theirs, EntryPolicy::Both] {
+        let merged = parent.merge(&child, MergeOptions { entries: Some(entries), ..OURS }).await.unwrap();
+        assert_eq!((merged.added, merged.updated, merged.forgotten), (0, 0, 0), "{merged:?}");
+    }
+    assert!(texts(&parent).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_branch_is_not_merged_into_itself() {
+    let world = World::new().await;
+    let view = world.view();
+    note(&view, "x").await;
+    let refused = view.merge(&view.clone(), OURS).await.unwrap_err();
+    assert!(matches!(refused, MemoryError::SameBranch) && refused.hint().is_some());
+    // Its own past is another thing: there is nothing new in it.
+    let past = world.at(&view, 1).await;
+    assert_eq!(view.merge(&past, OURS).await.unwrap(), Merged::default());
+}
+
 #[tokio::test]
 async fn the_same_said_on_both_sides_is_joined_and_later_changes_find_it() {
     let world = World::new().await;
@@ -182,11 +301,11 @@ async fn keys_follow_the_policy() {
         child.kv_delete("deleted", Expect::Any).await.unwrap();
         note(&child, "beside").await;
 
-        let fail = parent.merge(&child, MergeOptions { dry_run: false, kv: KvPolicy::Fail }).await;
+        let fail = parent.merge(&child, MergeOptions { kv: Some(KvPolicy::Fail), ..OURS }).await;
         assert!(matches!(fail, Err(MemoryError::Contested { .. })), "{fail:?}");
         assert_eq!(texts(&parent).await, Vec::<String>::new(), "nothing was merged at all");
 
-        let merged = parent.merge(&child, MergeOptions { dry_run: false, kv: policy }).await.unwrap();
+        let merged = parent.merge(&child, MergeOptions { kv: Some(policy), ..OURS }).await.unwrap();
         assert_eq!((merged.kv.contested, merged.kv.removed, merged.added), (1, 1, 1));
         let value = async |key: &str| parent.kv_get(key).await.unwrap().map(|item| item.value);
         assert_eq!(value("both").await, Some(expected));
@@ -419,7 +538,21 @@ async fn live(before: Vec<(bool, Deed)>, between: Vec<(bool, Deed)>) {
     assert_eq!(state(&parent).await, Model { entries, kv });
     assert_eq!(state(&child).await, theirs, "a merge reads its child only");
     assert_eq!(merged.contradiction_count, entry_conflicts + key_conflicts, "{merged:?}");
-    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default(), "a second merge adds nothing");
+    let again = parent.merge(&child, OURS).await.unwrap();
+    let told = Merged {
+        kv: Brought { contested: key_conflicts, ..Brought::default() },
+        contradictions: again.contradictions.clone(),
+        contradiction_count: merged.contradiction_count,
+        ..Merged::default()
+    };
+    assert_eq!(again, told, "a second merge adds nothing, and tells what is open");
+    // Settled for them, it is theirs wherever they changed something.
+    let policy = MergeOptions { entries: Some(EntryPolicy::Theirs), kv: Some(KvPolicy::Theirs), ..OURS };
+    parent.merge(&child, policy).await.unwrap();
+    let (entries, _) = three_way(&base.entries, &theirs.entries, &ours.entries);
+    let (kv, _) = three_way(&base.kv, &theirs.kv, &ours.kv);
+    assert_eq!(state(&parent).await, Model { entries, kv });
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default(), "what is settled is not told");
     let check = parent.check().await.unwrap();
     assert!(check.findings.is_empty(), "{check:?}");
 }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::MemoryError;
 
-const MIGRATIONS: &[&str] = &[include_str!("schema.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema.sql"), include_str!("contradictions.sql")];
 
 /// The version this program writes.
 pub const FORMAT_VERSION: u32 = MIGRATIONS.len() as u32;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use burrow_api::memory::{
-    ConsolidateMemory, ConsolidatedMemory, KvPolicy, MemoryCheck, MemoryStats, MergeMemory, MergedMemory,
-    SpaceAccess,
+    ConsolidateMemory, ConsolidatedMemory, EntryPolicy, KvPolicy, MemoryCheck, MemoryStats, MergeMemory,
+    MergedMemory, SpaceAccess,
 };
 use clap::{Args, ValueEnum};
 
@@ -41,21 +41,35 @@ pub(super) struct StatsArgs {
 Examples:
   burrow fork web --name try
   burrow memory merge web --from try --dry-run
-  burrow memory merge web --from try --kv theirs")]
+  burrow memory merge web --from try --kv theirs
+  burrow memory merge web --from try --entries both      settles what an earlier merge listed")]
 pub(super) struct MergeArgs {
     #[command(flatten)]
     whose: WriteFlags,
     /// Sandbox to merge from
     #[arg(long, value_name = "SANDBOX")]
     from: String,
-    /// Who wins where both changed a key
-    #[arg(long, value_enum, default_value_t = Winner::Ours)]
-    kv: Winner,
+    /// Who wins where both changed an entry, also of what an earlier merge listed; without it they are listed
+    #[arg(long, value_enum, value_name = "WHO")]
+    entries: Option<EntryWinner>,
+    /// Who wins where both changed a key, a skill or an artifact, likewise
+    #[arg(long, value_enum, value_name = "WHO")]
+    kv: Option<Winner>,
     /// Only tell what would happen
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     format: Format,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum EntryWinner {
+    /// What is there stays
+    Ours,
+    /// What comes wins
+    Theirs,
+    /// What comes is added beside what is there
+    Both,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -178,12 +192,17 @@ fn facts(stats: &MemoryStats) -> Vec<(&'static str, String)> {
 
 pub(super) async fn merge(ctx: &Context, args: MergeArgs) -> Result<(), Stop> {
     let what = || format!("could not merge the memory of `{}` into that of `{}`", args.from, args.whose.of);
-    let kv = match args.kv {
+    let kv = args.kv.map(|kv| match kv {
         Winner::Ours => KvPolicy::Ours,
         Winner::Theirs => KvPolicy::Theirs,
         Winner::Fail => KvPolicy::Fail,
-    };
-    let request = MergeMemory { from: args.from.clone(), dry_run: args.dry_run, kv };
+    });
+    let entries = args.entries.map(|entries| match entries {
+        EntryWinner::Ours => EntryPolicy::Ours,
+        EntryWinner::Theirs => EntryPolicy::Theirs,
+        EntryWinner::Both => EntryPolicy::Both,
+    });
+    let request = MergeMemory { from: args.from.clone(), dry_run: args.dry_run, entries, kv };
     let working = Progress::working("merging");
     let merged = args.whose.memory(ctx)?.merge(&request).await;
     drop(working);
@@ -282,7 +301,8 @@ fn verdict(check: &MemoryCheck, of: &str, format: Format) -> Result<(), Stop> {
         }
         if !check.ok {
             print::note(&format!(
-                "hint: `burrow memory rebuild {}` makes the indices anew from the log",
+                "hint: `burrow memory rebuild {}` makes the indices anew from the log; an artifact is mended by storing the \
+                 same content again",
                 escape(of)
             ));
         }

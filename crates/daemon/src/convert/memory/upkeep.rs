@@ -5,7 +5,9 @@ use std::time::Duration;
 use burrow_api::memory as api;
 use burrow_engine::{MemoryScope, ScopedView};
 use burrow_memory::consolidate::{Consolidated, Policy};
-use burrow_memory::merge::{Contradiction, ContradictionKind, KvPolicy, MergeOptions, Merged, Side};
+use burrow_memory::merge::{
+    Contradiction, ContradictionKind, EntryPolicy, KvPolicy, MergeOptions, Merged, Side,
+};
 use burrow_memory::{CheckReport, Stats};
 
 use super::millis;
@@ -112,12 +114,17 @@ pub(crate) fn memory_check(report: CheckReport, took: Duration) -> api::MemoryCh
 }
 
 pub(crate) fn merge_options(request: &api::MergeMemory) -> MergeOptions {
-    let kv = match request.kv {
+    let kv = request.kv.map(|kv| match kv {
         api::KvPolicy::Ours => KvPolicy::Ours,
         api::KvPolicy::Theirs => KvPolicy::Theirs,
         api::KvPolicy::Fail => KvPolicy::Fail,
-    };
-    MergeOptions { dry_run: request.dry_run, kv }
+    });
+    let entries = request.entries.map(|entries| match entries {
+        api::EntryPolicy::Ours => EntryPolicy::Ours,
+        api::EntryPolicy::Theirs => EntryPolicy::Theirs,
+        api::EntryPolicy::Both => EntryPolicy::Both,
+    });
+    MergeOptions { dry_run: request.dry_run, kv, entries }
 }
 
 pub(crate) fn merged(merged: Merged, dry_run: bool) -> api::MergedMemory {

@@ -1,0 +1,122 @@
+//! Contradictions that a merge listed and nobody has decided yet.
+//!
+//! They are rows of the merge that listed them, and so are the decisions: a branch that goes back to before a decision
+//! has it open again, and one that goes back to before the merge knows of neither.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::params;
+
+use crate::space::load::{damaged, integer, unsigned};
+use crate::space::writer::Writer;
+use crate::{MemoryError, MemoryPoint, Reader, SpaceId};
+
+/// What a contradiction is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Thing {
+    Entry,
+    Key,
+    Skill,
+    Artifact,
+}
+
+impl Thing {
+    const ALL: [Self; 4] = [Self::Entry, Self::Key, Self::Skill, Self::Artifact];
+
+    fn stored(self) -> i64 {
+        match self {
+            Self::Entry => 1,
+            Self::Key => 2,
+            Self::Skill => 3,
+            Self::Artifact => 4,
+        }
+    }
+}
+
+/// A thing and its id or name, as the other side calls it.
+pub(super) type About = (Thing, String);
+
+/// One that an earlier merge listed.
+#[derive(Clone, Debug)]
+pub(super) struct Listed {
+    pub(super) about: About,
+    /// The merge that listed it.
+    pub(super) seq: u64,
+    /// Up to where the other side had been brought then: only who has come from there can settle it.
+    pub(super) point: MemoryPoint,
+}
+
+/// What a merge leaves behind of contradictions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Decisions {
+    /// Listed and left open.
+    open: BTreeSet<About>,
+    /// Decided, by the policy or because both sides agree by now.
+    settled: BTreeSet<About>,
+}
+
+impl Decisions {
+    pub(super) fn note(&mut self, thing: Thing, what: &str, decided: bool) {
+        let about = (thing, what.to_owned());
+        if decided {
+            self.settled.insert(about);
+        } else {
+            self.open.insert(about);
+        }
+    }
+
+    /// Whether it decides any of those that were open.
+    pub(super) fn settle_any(&self, known: &BTreeMap<About, Vec<u64>>) -> bool {
+        self.settled.iter().any(|about| known.contains_key(about))
+    }
+}
+
+/// Those from a space that the reader's branch sees and has not decided.
+pub(super) fn listed(reader: &Reader<'_>, space: &SpaceId) -> Result<Vec<Listed>, MemoryError> {
+    let mut statement = reader.connection().prepare_cached(
+        "SELECT c.thing, c.what, c.seq, m.from_branch, m.upto FROM contradictions c JOIN merges m ON m.seq = c.seq
+         WHERE m.from_space = ?1 AND c.settles IS NULL AND sees(c.branch, c.seq) AND NOT EXISTS
+             (SELECT 1 FROM contradictions d
+              WHERE d.settles = c.seq AND d.thing = c.thing AND d.what = c.what AND sees(d.branch, d.seq))
+         ORDER BY c.seq",
+    )?;
+    let mut rows = statement.query([space.as_str()])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let number: i64 = row.get(0)?;
+        let branch: String = row.get(3)?;
+        let thing = Thing::ALL.into_iter().find(|thing| thing.stored() == number);
+        let (Some(thing), Ok(branch)) = (thing, branch.parse()) else {
+            return Err(damaged(format!("a contradiction of a merge is about {number} of `{branch}`")));
+        };
+        let point = MemoryPoint { branch, seq: unsigned(row, 4)? };
+        found.push(Listed { about: (thing, row.get(1)?), seq: unsigned(row, 2)?, point });
+    }
+    Ok(found)
+}
+
+/// Writes down what the merge with this number left open and what it decided.
+pub(super) fn remember(
+    writer: &Writer<'_>,
+    seq: u64,
+    decisions: &Decisions,
+    known: &BTreeMap<About, Vec<u64>>,
+) -> Result<(), MemoryError> {
+    let mut statement = writer.connection().prepare_cached(
+        "INSERT INTO contradictions (seq, branch, thing, what, settles) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    let mut write = |(thing, what): &About, settles: Option<u64>| {
+        let settles = settles.map(integer);
+        statement.execute(params![integer(seq), writer.branch(), thing.stored(), what, settles])
+    };
+    // One that is open already is not listed twice.
+    for about in decisions.open.iter().filter(|about| !known.contains_key(*about)) {
+        write(about, None)?;
+    }
+    for about in &decisions.settled {
+        for earlier in known.get(about).into_iter().flatten() {
+            write(about, Some(*earlier))?;
+        }
+    }
+    Ok(())
+}
