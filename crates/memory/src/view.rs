@@ -258,7 +258,7 @@ fn read<T>(
 }
 
 /// When the log had come to this number.
-fn moment(connection: &rusqlite::Connection, seq: u64) -> Result<Option<u64>, MemoryError> {
+pub(crate) fn moment(connection: &rusqlite::Connection, seq: u64) -> Result<Option<u64>, MemoryError> {
     let mut statement =
         connection.prepare_cached("SELECT at_ms FROM log WHERE seq <= ? ORDER BY seq DESC LIMIT 1")?;
     let mut rows = statement.query([crate::space::load::integer(seq)])?;

@@ -131,8 +131,13 @@ pub struct KvVersion {
 pub enum KvEvent {
     /// A key was set.
     Set { seq: u64, item: KvItem },
-    /// A key was deleted, or its time was over.
+    /// A key was deleted.
     Deleted { seq: u64, key: String },
+    /// The time of a key was over. Who goes on after a break may be told once more.
+    Expired { seq: u64, key: String, at_ms: u64 },
+    /// The sandbox remembers elsewhere now: it went back to a snapshot, or was given another space. Every key may hold
+    /// something else than was told, so read them anew; what follows is of where it remembers now.
+    Reset { seq: u64 },
     /// Nothing happened for a while; the stream is alive. Going on from `seq` loses nothing.
     Heartbeat { seq: u64 },
     /// The last line, when the stream broke.

@@ -89,7 +89,16 @@ impl KvWatch {
                 Ok(Some(KvEvent::Error { error })) => ClientError::refused(error),
                 Ok(Some(event)) => {
                     self.failures = 0;
-                    self.since = Some(seq(&event).unwrap_or_default().max(self.since.unwrap_or_default()));
+                    // Numbers before a reset are another log's.
+                    let before = match event {
+                        KvEvent::Reset { .. } => None,
+                        KvEvent::Set { .. }
+                        | KvEvent::Deleted { .. }
+                        | KvEvent::Expired { .. }
+                        | KvEvent::Heartbeat { .. }
+                        | KvEvent::Error { .. } => self.since,
+                    };
+                    self.since = Some(seq(&event).unwrap_or_default().max(before.unwrap_or_default()));
                     return Ok(event);
                 }
                 // A watch has no end of its own: the daemon is going down.
@@ -128,7 +137,11 @@ impl KvWatch {
 
 fn seq(event: &KvEvent) -> Option<u64> {
     match event {
-        KvEvent::Set { seq, .. } | KvEvent::Deleted { seq, .. } | KvEvent::Heartbeat { seq } => Some(*seq),
+        KvEvent::Set { seq, .. }
+        | KvEvent::Deleted { seq, .. }
+        | KvEvent::Expired { seq, .. }
+        | KvEvent::Reset { seq }
+        | KvEvent::Heartbeat { seq } => Some(*seq),
         KvEvent::Error { .. } => None,
     }
 }

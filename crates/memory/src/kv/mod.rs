@@ -28,7 +28,7 @@ pub(crate) use apply::apply;
 pub use number::Amount;
 pub use read::KV_HISTORY_MAX;
 pub(crate) use read::count;
-pub use watch::KvEvent;
+pub use watch::{KvChange, KvEvent};
 
 /// Longest key. It is part of a URL.
 pub const KV_KEY_BYTES_MAX: usize = 512;

@@ -482,10 +482,65 @@ async fn a_watcher_sees_every_change_once_and_in_order_from_the_number_it_gave()
     assert_eq!(seen[0].seq, before.version);
     assert!(seen.windows(2).all(|pair| pair[0].seq < pair[1].seq));
     assert_eq!(seen.iter().map(|event| &event.key).collect::<HashSet<_>>().len(), 801);
-    assert_eq!(seen.last().map(|event| (event.key.as_str(), event.item.is_none())), Some(("w/before", true)));
+    assert_eq!(
+        seen.last().map(|event| (event.key.as_str(), &event.change)),
+        Some(("w/before", &KvChange::Deleted))
+    );
     let middle = seen[400].seq;
     let mut resumed = view.kv_watch("w/", Some(middle)).await.unwrap();
     assert_eq!(drain(&mut resumed, 401).await, seen[401..]);
+}
+
+#[tokio::test]
+async fn a_watcher_is_told_when_the_time_of_a_key_is_over() {
+    let world = World::new().await;
+    let view = world.view();
+    let sibling = world.fork(&view).await;
+    let mut watch = view.kv_watch("w/", None).await.unwrap();
+    let next = async |watch: &mut tokio::sync::mpsc::Receiver<Result<KvEvent, MemoryError>>| {
+        let event = tokio::time::timeout(std::time::Duration::from_secs(60), watch.recv()).await;
+        let event = event.expect("nothing was told").unwrap().unwrap();
+        (event.key, event.change)
+    };
+    let set = async |view: &View, key: &str, ttl_ms| {
+        view.kv_set(key, json!(1), Some(ttl_ms), Expect::Any).await.unwrap();
+    };
+    set(&view, "w/lock", 20).await;
+    set(&view, "w/renewed", 20).await;
+    set(&view, "w/deleted", 20).await;
+    set(&view, "other", 20).await;
+    set(&sibling, "w/sibling", 20).await;
+    set(&view, "w/renewed", 40).await;
+    view.kv_delete("w/deleted", Expect::Any).await.unwrap();
+    let started_ms = crate::testing::START_MS;
+    for (key, deleted) in [
+        ("w/lock", false),
+        ("w/renewed", false),
+        ("w/deleted", false),
+        ("w/renewed", false),
+        ("w/deleted", true),
+    ] {
+        let (told, change) = next(&mut watch).await;
+        assert_eq!((told.as_str(), change == KvChange::Deleted), (key, deleted), "{change:?}");
+    }
+    world.clock.advance(30);
+    let told = next(&mut watch).await;
+    assert_eq!(told, ("w/lock".to_owned(), KvChange::Expired { at_ms: started_ms + 20 }));
+    world.clock.advance(30);
+    assert_eq!(
+        next(&mut watch).await,
+        ("w/renewed".to_owned(), KvChange::Expired { at_ms: started_ms + 40 })
+    );
+    // And who comes back later is told as well; of what was set anew only what it is.
+    set(&view, "w/lock", 1_000_000).await;
+    assert_eq!(next(&mut watch).await.0, "w/lock");
+    let mut resumed = view.kv_watch("w/", Some(0)).await.unwrap();
+    let mut told = Vec::new();
+    while told.last().is_none_or(|(_, change)| !matches!(change, KvChange::Expired { .. })) {
+        told.push(next(&mut resumed).await);
+    }
+    assert_eq!(told.len(), 7, "{told:?}");
+    assert_eq!(told[6].0, "w/renewed");
 }
 
 #[tokio::test]

@@ -2,6 +2,11 @@
 //!
 //! The log is the queue: a watcher remembers the number it has come to and reads what follows it; a commit only tells it
 //! to look. So a slow watcher costs no RAM, misses nothing, and can go on later from the last number it saw.
+//!
+//! That a key expires is no row of the log: it is told by the clock, after all that the log says up to then. A watcher
+//! that goes on later is told once more of those that expired since the change it last saw.
+
+use std::time::Duration;
 
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -9,9 +14,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use super::KvItem;
-use super::read::Change;
+use super::read::{Change, find};
+use crate::newest::links;
 use crate::space::chain::Chain;
-use crate::space::load::integer;
+use crate::space::load::{integer, unsigned};
+use crate::view::moment;
 use crate::{MemoryError, View};
 
 /// Events that wait for a watcher; it reads on from the log when there is room.
@@ -20,23 +27,47 @@ const EVENTS_WAITING_MAX: usize = 256;
 /// Changes read at a time.
 const CHANGES_MAX: usize = 512;
 
+/// Longest sleep until something expires: a host's clock may be set.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
 /// A key changed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KvEvent {
     /// Give it as `since` to go on after it.
     pub seq: u64,
     pub key: String,
-    /// `None`: it was deleted. A key that expires makes no event; `expires_ms` said when it would.
-    pub item: Option<KvItem>,
+    pub change: KvChange,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum KvChange {
+    Set(KvItem),
+    Deleted,
+    /// Its time was over.
+    Expired {
+        at_ms: u64,
+    },
+}
+
+/// How far a watcher has come.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Everything of the log up to here has been looked at.
+    seq: u64,
+    /// And of what expires, everything up to this time and, of this time, this row.
+    expired_ms: u64,
+    expired_seq: u64,
 }
 
 /// What was read of the log.
 struct Stretch {
     events: Vec<KvEvent>,
-    /// Everything up to here has been looked at.
-    upto: u64,
+    upto: Place,
     /// There may be more right now.
     more: bool,
+    /// How long it is until something expires.
+    next_ms: Option<u64>,
 }
 
 impl View {
@@ -51,10 +82,14 @@ impl View {
         if self.is_read_only() {
             return Err(MemoryError::invalid("the watch", "the past does not change: leave out `as_of`"));
         }
-        let from = match since {
-            Some(since) => since,
-            None => self.read(|reader| Ok(reader.chain().cut())).await?,
-        };
+        let from = self.read(move |reader| {
+            let (seq, expired_ms) = match since {
+                Some(since) => (since, moment(reader.connection(), since)?.unwrap_or(0).min(reader.now_ms())),
+                None => (reader.chain().cut(), reader.now_ms()),
+            };
+            Ok(Place { seq, expired_ms, expired_seq: u64::MAX })
+        });
+        let from = from.await?;
         let (events, receiver) = mpsc::channel(EVENTS_WAITING_MAX);
         let (view, prefix) = (self.clone(), prefix.to_owned());
         // It ends with its receiver, which is what owns it.
@@ -71,15 +106,16 @@ impl View {
 async fn follow(
     view: &View,
     prefix: &str,
-    mut from: u64,
+    mut from: Place,
     events: &mpsc::Sender<Result<KvEvent, MemoryError>>,
 ) -> Result<(), MemoryError> {
     // Subscribed before the first look, so that a commit between a look and a wait is not slept through.
     let mut commits = view.changes();
     loop {
         let prefix = prefix.to_owned();
-        let stretch =
-            view.read(move |reader| look(reader.connection(), reader.chain(), &prefix, from)).await?;
+        let stretch = view
+            .read(move |reader| look(reader.connection(), reader.chain(), &prefix, from, reader.now_ms()))
+            .await?;
         from = stretch.upto;
         for event in stretch.events {
             if events.send(Ok(event)).await.is_err() {
@@ -89,8 +125,15 @@ async fn follow(
         if stretch.more {
             continue;
         }
+        let expiry = async {
+            match stretch.next_ms {
+                Some(ms) => tokio::time::sleep(Duration::from_millis(ms).min(SLEEP_MAX)).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = events.closed() => return Ok(()),
+            () = expiry => {}
             told = commits.recv() => match told {
                 Ok(_) | Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return Err(MemoryError::Closed),
@@ -99,31 +142,78 @@ async fn follow(
     }
 }
 
-fn look(connection: &Connection, chain: &Chain, prefix: &str, from: u64) -> Result<Stretch, MemoryError> {
+fn look(
+    connection: &Connection,
+    chain: &Chain,
+    prefix: &str,
+    from: Place,
+    now_ms: u64,
+) -> Result<Stretch, MemoryError> {
     // What was committed after the chain was made is left for the next look, which is told of it.
     let cut = chain.cut();
     let mut statement = connection.prepare_cached(
         "SELECT seq, key, value, at_ms, created_ms, expires_ms, branch FROM kv
          WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3",
     )?;
-    let mut rows = statement.query(params![integer(from), integer(cut), integer(CHANGES_MAX as u64)])?;
-    let mut stretch = Stretch { events: Vec::new(), upto: from, more: false };
+    let mut rows = statement.query(params![integer(from.seq), integer(cut), integer(CHANGES_MAX as u64)])?;
+    let mut stretch = Stretch { events: Vec::new(), upto: from, more: false, next_ms: None };
     let mut count = 0;
     while let Some(row) = rows.next()? {
         let change = Change::read(row)?;
         count += 1;
-        stretch.upto = change.seq;
+        stretch.upto.seq = change.seq;
         if chain.sees(row.get(6)?, change.seq) && change.key.starts_with(prefix) {
-            stretch.events.push(KvEvent {
-                seq: change.seq,
-                key: change.key.clone(),
-                item: change.written()?,
-            });
+            let (seq, key) = (change.seq, change.key.clone());
+            let change = change.written()?.map_or(KvChange::Deleted, KvChange::Set);
+            stretch.events.push(KvEvent { seq, key, change });
         }
     }
     stretch.more = count == CHANGES_MAX;
     if !stretch.more {
-        stretch.upto = from.max(cut);
+        stretch.upto.seq = from.seq.max(cut);
+        look_for_expired(connection, chain, prefix, now_ms, &mut stretch)?;
     }
     Ok(stretch)
+}
+
+/// What has expired since it was last looked, and when something will.
+fn look_for_expired(
+    connection: &Connection,
+    chain: &Chain,
+    prefix: &str,
+    now_ms: u64,
+    stretch: &mut Stretch,
+) -> Result<(), MemoryError> {
+    let (cut, links) = (chain.cut(), links(chain));
+    let mut statement = connection.prepare_cached(
+        "SELECT seq, key, expires_ms, branch FROM kv WHERE expires_ms IS NOT NULL
+         AND (expires_ms, seq) > (?1, ?2) AND expires_ms <= ?3 ORDER BY expires_ms, seq LIMIT ?4",
+    )?;
+    let Place { expired_ms, expired_seq, .. } = stretch.upto;
+    let limit = integer(CHANGES_MAX as u64);
+    let mut rows =
+        statement.query(params![integer(expired_ms), integer(expired_seq), integer(now_ms), limit])?;
+    let mut count = 0;
+    while let Some(row) = rows.next()? {
+        let (seq, at_ms) = (unsigned(row, 0)?, unsigned(row, 2)?);
+        if seq > cut {
+            return Ok(());
+        }
+        count += 1;
+        (stretch.upto.expired_ms, stretch.upto.expired_seq) = (at_ms, seq);
+        let key: String = row.get(1)?;
+        if !chain.sees(row.get(3)?, seq) || !key.starts_with(prefix) {
+            continue;
+        }
+        // Only what the key still held when its time was over.
+        if find(connection, &links, &key)?.is_some_and(|newest| newest.seq == seq) {
+            stretch.events.push(KvEvent { seq: stretch.upto.seq, key, change: KvChange::Expired { at_ms } });
+        }
+    }
+    stretch.more = count == CHANGES_MAX;
+    let sql = "SELECT min(expires_ms) FROM kv WHERE expires_ms IS NOT NULL AND expires_ms > ?1";
+    let next: Option<i64> =
+        connection.prepare_cached(sql)?.query_row(params![integer(now_ms)], |row| row.get(0))?;
+    stretch.next_ms = next.map(|next| u64::try_from(next).unwrap_or(u64::MAX).saturating_sub(now_ms).max(1));
+    Ok(())
 }

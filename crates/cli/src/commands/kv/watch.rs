@@ -12,7 +12,9 @@ use crate::print::{self, Format};
 
 /// Show changes of keys as they happen
 ///
-/// With --since all that came after that number is shown first. A lost connection is taken up again where it was.
+/// With --since all that came after that number is shown first. A lost connection is taken up again where it was. A
+/// key whose time is over is told as expired; `reset` tells that the sandbox went back to a snapshot or was given another
+/// space, so that every key may hold something else.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -69,6 +71,10 @@ fn line(event: &KvEvent, width: usize) -> String {
             format!("{seq:>8}  {} = {}", escape(&item.key), excerpt(&item.value.to_string(), width))
         }
         KvEvent::Deleted { seq, key } => format!("{seq:>8}  {} is gone", escape(key)),
+        KvEvent::Expired { seq, key, .. } => format!("{seq:>8}  {} has expired", escape(key)),
+        KvEvent::Reset { seq } => {
+            format!("{seq:>8}  (reset: the sandbox remembers elsewhere now; read the keys anew)")
+        }
         KvEvent::Heartbeat { seq } => format!("{seq:>8}"),
         KvEvent::Error { error } => escape(&error.message),
     }
@@ -82,5 +88,8 @@ mod tests {
     fn a_change_is_one_line_whatever_it_holds() {
         let gone = KvEvent::Deleted { seq: 9, key: "a\u{1b}".to_owned() };
         assert_eq!(line(&gone, 40), "       9  a\\x1b is gone");
+        let expired = KvEvent::Expired { seq: 9, key: "a\u{1b}".to_owned(), at_ms: 1 };
+        assert_eq!(line(&expired, 40), "       9  a\\x1b has expired");
+        assert!(line(&KvEvent::Reset { seq: 9 }, 40).contains("reset"));
     }
 }

@@ -3,7 +3,7 @@
 use burrow_api::ErrorCode;
 use burrow_api::memory as api;
 use burrow_memory::artifacts::Artifact;
-use burrow_memory::kv::{Amount, Expect, KvEvent, KvItem, KvOp, KvVersion};
+use burrow_memory::kv::{Amount, Expect, KvChange, KvEvent, KvItem, KvOp, KvVersion};
 
 use super::millis;
 use crate::rest::error::ApiError;
@@ -24,10 +24,11 @@ pub(crate) fn kv_version(version: KvVersion) -> api::KvVersion {
 }
 
 pub(crate) fn kv_event(event: KvEvent) -> api::KvEvent {
-    let KvEvent { seq, key, item } = event;
-    match item {
-        Some(item) => api::KvEvent::Set { seq, item: kv_item(item) },
-        None => api::KvEvent::Deleted { seq, key },
+    let KvEvent { seq, key, change } = event;
+    match change {
+        KvChange::Set(item) => api::KvEvent::Set { seq, item: kv_item(item) },
+        KvChange::Deleted => api::KvEvent::Deleted { seq, key },
+        KvChange::Expired { at_ms } => api::KvEvent::Expired { seq, key, at_ms },
     }
 }
 

@@ -2,7 +2,11 @@
 //!
 //! A line that goes by nobody would tell a client that waits from one that was forgotten, so a heartbeat is sent where
 //! nothing else is. Its number, like every other, is where a client goes on after a break without losing anything.
+//!
+//! A sandbox that goes back to a snapshot remembers on another branch from then on. A watcher of the old one would wait
+//! for ever for what nobody writes; so it is told, and led to the new one.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +15,10 @@ use axum::response::Response;
 use burrow_api::ErrorCode;
 use burrow_api::memory::KvEvent;
 use burrow_memory::MemoryError;
+use burrow_model::MemoryRef;
 use futures_util::stream;
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use utoipa::IntoParams;
 
 use super::super::error::ApiError;
@@ -21,11 +26,15 @@ use super::super::input::Params;
 use super::super::refusals::{Common, Remembering};
 use super::super::stream::{lines, shutting_down};
 use super::super::{App, Segments};
-use super::whose::{OfPath, ReadParams, Recaller};
+use super::whose::{OfPath, Principal, ReadParams, Recaller};
 use crate::convert;
 
 /// Well below the minute after which proxies give up on a silent answer.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// From when something happened on this host until it is looked whether it was a restore: what happens together is
+/// looked at once.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
 /// What to watch.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -62,21 +71,66 @@ pub(crate) async fn watch(
         Some(seq) => seq,
         None => space.view.stats().await?.seq,
     };
-    let events = space.view.kv_watch(params.prefix.as_deref().unwrap_or_default(), Some(seq)).await?;
-    let watch = Watch { app, events, seq, begun: false, ended: false };
+    let prefix = params.prefix.unwrap_or_default();
+    let newest = app.engine.catalog().follow_events();
+    let events = space.view.kv_watch(&prefix, Some(seq)).await?;
+    let at = space.view.of().clone();
+    let whose = Whose { caller, of: path.of, read, prefix };
+    let watch = Watch {
+        app,
+        whose,
+        at,
+        events,
+        newest,
+        looking: None,
+        silence: pause(HEARTBEAT),
+        seq,
+        begun: false,
+        ended: false,
+    };
     Ok(lines(stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
         Some((event, watch))
     })))
 }
 
+type Pause = Pin<Box<tokio::time::Sleep>>;
+
+fn pause(length: Duration) -> Pause {
+    Box::pin(tokio::time::sleep(length))
+}
+
+/// What is watched.
+struct Whose {
+    caller: Principal,
+    of: String,
+    read: ReadParams,
+    prefix: String,
+}
+
 struct Watch {
     app: Arc<App>,
+    whose: Whose,
+    /// Where it is remembered, as far as was told.
+    at: MemoryRef,
     events: mpsc::Receiver<Result<burrow_memory::kv::KvEvent, MemoryError>>,
+    /// Moves whenever something happens to a sandbox.
+    newest: watch::Receiver<u64>,
+    /// Until it is looked whether that was a restore of this one.
+    looking: Option<Pause>,
+    silence: Pause,
     /// The last that was told.
     seq: u64,
     begun: bool,
     ended: bool,
+}
+
+/// What a wait ended with.
+enum Waited {
+    Event(Option<Result<burrow_memory::kv::KvEvent, MemoryError>>),
+    Happened,
+    Look,
+    Silence,
 }
 
 impl Watch {
@@ -84,31 +138,74 @@ impl Watch {
         if self.ended {
             return None;
         }
+        let event = self.told().await;
+        self.silence = pause(HEARTBEAT);
+        self.ended = matches!(event, KvEvent::Error { .. });
+        Some(event)
+    }
+
+    async fn told(&mut self) -> KvEvent {
         // At once, so that the client knows that nothing from here on is missed.
         if !std::mem::replace(&mut self.begun, true) {
-            return Some(KvEvent::Heartbeat { seq: self.seq });
+            return KvEvent::Heartbeat { seq: self.seq };
         }
-        let next = self.app.draining.run_until_cancelled(tokio::time::timeout(HEARTBEAT, self.events.recv()));
-        match next.await {
-            Some(Ok(Some(Ok(event)))) => {
-                self.seq = event.seq;
-                Some(convert::kv_event(event))
-            }
-            Some(Err(_silence)) => Some(KvEvent::Heartbeat { seq: self.seq }),
-            Some(Ok(Some(Err(error)))) => {
-                self.ended = true;
-                Some(KvEvent::Error { error: ApiError::from(error).into_detail() })
-            }
-            Some(Ok(None)) => {
-                self.ended = true;
-                let error = ApiError::new(ErrorCode::Busy, "the watch ended: its space was closed")
-                    .hint("watch again from the last `seq` that was told");
-                Some(KvEvent::Error { error: error.into_detail() })
-            }
-            None => {
-                self.ended = true;
-                Some(KvEvent::Error { error: shutting_down() })
+        loop {
+            let draining = self.app.draining.clone();
+            match draining.run_until_cancelled(self.wait()).await {
+                Some(Waited::Event(Some(Ok(event)))) => {
+                    self.seq = event.seq;
+                    return convert::kv_event(event);
+                }
+                Some(Waited::Event(Some(Err(error)))) => return broken(error.into()),
+                Some(Waited::Event(None)) => {
+                    let error = ApiError::new(ErrorCode::Busy, "the watch ended: its space was closed");
+                    return broken(error.hint("watch again from the last `seq` that was told"));
+                }
+                Some(Waited::Happened) => self.looking = Some(pause(LOOK_PAUSE)),
+                Some(Waited::Look) => {
+                    self.looking = None;
+                    match self.moved().await {
+                        Ok(false) => {}
+                        Ok(true) => return KvEvent::Reset { seq: self.seq },
+                        Err(error) => return broken(error),
+                    }
+                }
+                Some(Waited::Silence) => return KvEvent::Heartbeat { seq: self.seq },
+                None => return KvEvent::Error { error: shutting_down() },
             }
         }
     }
+
+    async fn wait(&mut self) -> Waited {
+        let looking = self.looking.is_some();
+        let look = async {
+            match self.looking.as_mut() {
+                Some(pause) => pause.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            event = self.events.recv() => Waited::Event(event),
+            Ok(()) = self.newest.changed(), if !looking => Waited::Happened,
+            () = look => Waited::Look,
+            () = &mut self.silence => Waited::Silence,
+        }
+    }
+
+    /// Whether what is watched is elsewhere by now; it is followed there.
+    async fn moved(&mut self) -> Result<bool, ApiError> {
+        let Whose { caller, of, read, prefix } = &self.whose;
+        let space = caller.reading(&self.app, of, read).await?;
+        if *space.view.of() == self.at {
+            return Ok(false);
+        }
+        self.seq = space.view.stats().await?.seq;
+        self.events = space.view.kv_watch(prefix, Some(self.seq)).await?;
+        self.at = space.view.of().clone();
+        Ok(true)
+    }
+}
+
+fn broken(error: ApiError) -> KvEvent {
+    KvEvent::Error { error: error.into_detail() }
 }

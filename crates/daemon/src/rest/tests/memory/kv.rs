@@ -107,3 +107,60 @@ async fn a_watch_tells_what_was_and_what_comes_and_that_it_lives() {
     world.app.draining.cancel();
     assert_eq!(next().await["kind"], "error");
 }
+
+/// A watch of keys, line by line.
+struct Watching(axum::body::BodyDataStream);
+
+impl Watching {
+    async fn of(world: &World, query: &str) -> Self {
+        let request = world.request(&world.key, "GET", &format!("/v1/memory/web/kv-watch{query}"));
+        let request = request.body(axum::body::Body::empty()).unwrap();
+        let response = world.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let mut watching = Self(response.into_body().into_data_stream());
+        assert_eq!(watching.next().await["kind"], "heartbeat");
+        watching
+    }
+
+    /// The next line that is no heartbeat, if it comes within a minute.
+    async fn next(&mut self) -> Value {
+        let line = tokio::time::timeout(std::time::Duration::from_secs(60), self.0.next()).await;
+        serde_json::from_slice(&line.expect("nothing was told").unwrap().unwrap()).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_watch_tells_that_the_time_of_a_key_is_over() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    let mut watching = Watching::of(&world, "?prefix=l").await;
+    world.put("/v1/memory/web/kv/lock", json!({"value": 1, "ttl_seconds": 1}), 200).await;
+    assert_eq!(watching.next().await["kind"], "set");
+    world.clock.advance(1_500);
+    let told = watching.next().await;
+    assert_eq!((told["kind"].as_str(), told["key"].as_str()), (Some("expired"), Some("lock")), "{told}");
+    assert!(told["at_ms"].as_u64().is_some());
+}
+
+#[tokio::test]
+async fn a_watch_tells_that_its_branch_was_left_and_goes_on_where_the_sandbox_does() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    world.put("/v1/memory/web/kv/a", json!({"value": 1}), 200).await;
+    let body = json!({"name": "one", "files_only": true});
+    world.post("/v1/sandboxes/web/snapshots", body, 201).await;
+    world.put("/v1/memory/web/kv/a", json!({"value": 2}), 200).await;
+    let mut watching = Watching::of(&world, "").await;
+    world.post("/v1/sandboxes/web/restore", json!({"snapshot": "one"}), 200).await;
+    let told = watching.next().await;
+    assert_eq!(told["kind"], "reset", "{told}");
+    assert_eq!(world.fetch("/v1/memory/web/kv/a").await["value"], 1);
+    world.put("/v1/memory/web/kv/a", json!({"value": 3}), 200).await;
+    let told = watching.next().await;
+    assert_eq!((told["kind"].as_str(), &told["item"]["value"]), (Some("set"), &json!(3)), "{told}");
+    assert!(told["seq"].as_u64() > Some(2));
+    // And that there is nothing to watch any more.
+    world.send("DELETE", "/v1/sandboxes/web?force=true").await;
+    let told = watching.next().await;
+    assert_eq!((told["kind"].as_str(), told["error"]["code"].as_str()), (Some("error"), Some("not_found")));
+}
