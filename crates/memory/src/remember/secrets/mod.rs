@@ -8,11 +8,13 @@
 //! Each finder pushes byte ranges; they are joined and replaced once at the end, so finders cannot disturb each other.
 
 mod names;
+mod shapes;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use self::names::{Strength, header_credentials, strength_of};
+use self::shapes::{Body, shape_at};
 
 /// What stands where a secret stood.
 pub const REMOVED: &str = "[secret removed]";
@@ -25,6 +27,27 @@ pub fn scrub(text: &str) -> Cow<'_, str> {
     url_passwords(text, &mut found);
     named_values(text, &mut found);
     replace(text, found)
+}
+
+/// Shorter values are words and numbers that also mean something else.
+const VALUE_BYTES_MIN: usize = 6;
+
+/// The values of an environment that their names call secret. Wherever one is repeated, it is still the same secret.
+pub fn secret_values<'a>(env: impl IntoIterator<Item = (&'a String, &'a String)>) -> Vec<String> {
+    let secret = |(name, value): &(&String, &String)| {
+        strength_of(name).is_some() && value.len() >= VALUE_BYTES_MIN && !is_plain_word(value)
+    };
+    env.into_iter().filter(secret).map(|(_, value)| value.clone()).collect()
+}
+
+/// The text without values that are known to be secret.
+pub(super) fn without(mut text: String, secrets: &[String]) -> String {
+    for secret in secrets {
+        if text.contains(secret.as_str()) {
+            text = text.replace(secret.as_str(), REMOVED);
+        }
+    }
+    text
 }
 
 fn replace(text: &str, mut found: Vec<Range<usize>>) -> Cow<'_, str> {
@@ -90,88 +113,18 @@ fn headless_key(text: &str, found: &mut Vec<Range<usize>>) {
 }
 
 fn is_private(label: &str) -> bool {
+    // `RSA PRIVATE KEY`, `OPENSSH PRIVATE KEY`, `ENCRYPTED PRIVATE KEY`, `PGP PRIVATE KEY BLOCK`.
     label.len() < 64 && label.contains("PRIVATE KEY")
 }
 
 // === Tokens of known shapes ===
 
-/// A token told by its first characters.
-struct Shape {
-    prefix: &'static str,
-    /// Characters after the prefix.
-    rest_min: usize,
-    /// The exact number of them, for shapes that have one and whose prefix is short enough to meet by chance.
-    exact: bool,
-    body: Body,
-}
-
-#[derive(Clone, Copy)]
-enum Body {
-    /// `A-Z0-9`.
-    Upper,
-    /// `A-Za-z0-9`.
-    Alphanumeric,
-    /// `A-Za-z0-9_-`.
-    Url,
-    /// `A-Za-z0-9_-.`, for tokens of several parts.
-    Parts,
-}
-
-impl Body {
-    fn has(self, b: u8) -> bool {
-        match self {
-            Self::Upper => b.is_ascii_uppercase() || b.is_ascii_digit(),
-            Self::Alphanumeric => b.is_ascii_alphanumeric(),
-            Self::Url => b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'),
-            Self::Parts => b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'),
-        }
-    }
-}
-
-const fn shape(prefix: &'static str, rest_min: usize, body: Body) -> Shape {
-    Shape { prefix, rest_min, exact: false, body }
-}
-
-const SHAPES: &[Shape] = &[
-    // Amazon: access key ids. (The secret half has no shape; it is caught by its name.)
-    Shape { prefix: "AKIA", rest_min: 16, exact: true, body: Body::Upper },
-    Shape { prefix: "ASIA", rest_min: 16, exact: true, body: Body::Upper },
-    Shape { prefix: "ABIA", rest_min: 16, exact: true, body: Body::Upper },
-    Shape { prefix: "ACCA", rest_min: 16, exact: true, body: Body::Upper },
-    // GitHub and GitLab.
-    shape("ghp_", 30, Body::Alphanumeric),
-    shape("gho_", 30, Body::Alphanumeric),
-    shape("ghu_", 30, Body::Alphanumeric),
-    shape("ghs_", 30, Body::Alphanumeric),
-    shape("ghr_", 30, Body::Alphanumeric),
-    shape("github_pat_", 22, Body::Url),
-    shape("glpat-", 20, Body::Url),
-    // OpenAI, Anthropic and those who copied the prefix.
-    shape("sk-", 20, Body::Url),
-    // Slack.
-    shape("xoxb-", 10, Body::Url),
-    shape("xoxa-", 10, Body::Url),
-    shape("xoxp-", 10, Body::Url),
-    shape("xoxr-", 10, Body::Url),
-    shape("xoxs-", 10, Body::Url),
-    shape("xoxe-", 10, Body::Url),
-    shape("xapp-", 10, Body::Url),
-    // Google.
-    shape("AIza", 35, Body::Url),
-    shape("ya29.", 20, Body::Url),
-    // Stripe, npm, PyPI, Hugging Face, SendGrid, DigitalOcean, Linear, Databricks, age.
-    shape("sk_live_", 16, Body::Alphanumeric),
-    shape("sk_test_", 16, Body::Alphanumeric),
-    shape("rk_live_", 16, Body::Alphanumeric),
-    shape("whsec_", 16, Body::Alphanumeric),
-    shape("npm_", 36, Body::Alphanumeric),
-    shape("pypi-AgE", 16, Body::Url),
-    shape("hf_", 30, Body::Alphanumeric),
-    shape("SG.", 40, Body::Parts),
-    shape("dop_v1_", 40, Body::Alphanumeric),
-    shape("lin_api_", 30, Body::Alphanumeric),
-    shape("dapi", 32, Body::Alphanumeric),
-    shape("AGE-SECRET-KEY-1", 40, Body::Upper),
+/// Addresses that let whoever knows them speak in somebody's name.
+const WEBHOOKS: &[&str] = &[
+    "https://hooks.slack.com/services/",
+    "https://hooks.slack.com/workflows/",
+    "https://discord.com/api/webhooks/",
+    "https://discordapp.com/api/webhooks/",
 ];
 
 fn known_tokens(text: &str, found: &mut Vec<Range<usize>>) {
@@ -196,18 +149,11 @@ fn token_at(bytes: &[u8], at: usize) -> Option<usize> {
     if rest.starts_with(b"eyJ") {
         return jwt_length(rest).map(|length| at + length);
     }
-    if rest.starts_with(b"https://hooks.slack.com/services/") {
+    if WEBHOOKS.iter().any(|webhook| rest.starts_with(webhook.as_bytes())) {
         let length = rest.iter().position(|b| b.is_ascii_whitespace() || matches!(b, b'"' | b'\''));
         return Some(at + length.unwrap_or(rest.len()));
     }
-    let shape = SHAPES.iter().find(|shape| rest.starts_with(shape.prefix.as_bytes()))?;
-    let body = &rest[shape.prefix.len()..];
-    let length = body.iter().take_while(|b| shape.body.has(**b)).count();
-    let long_enough = if shape.exact { length == shape.rest_min } else { length >= shape.rest_min };
-    // A shape of one exact length is telling enough by itself.
-    let random =
-        looks_random(&body[..length]) || shape.exact && body[..length].iter().any(u8::is_ascii_digit);
-    (long_enough && random).then_some(at + shape.prefix.len() + length)
+    shape_at(rest).map(|length| at + length)
 }
 
 /// Three parts of base64url, the first of which opens a JSON object.
@@ -290,8 +236,11 @@ fn value_after(text: &str, name: &str, end: usize) -> Option<Range<usize>> {
     if let Some(range) = header_credentials(text, name, end) {
         return Some(range);
     }
-    if matches!(name, "-u" | "--user") {
+    if matches!(name, "-u" | "--user" | "--proxy-user") {
         return user_password(text, end);
+    }
+    if let Some(range) = short_password(text, name, end) {
+        return Some(range);
     }
     let strength = strength_of(name)?;
     let (start, separator) = separator_after(text, name, end)?;
@@ -468,6 +417,45 @@ fn is_plain_word(value: &str) -> bool {
     ];
     let lower = value.trim_end_matches(['.', ',', ':', '!']).to_ascii_lowercase();
     WORDS.contains(&lower.as_str())
+}
+
+/// Programs whose `-p` is a password, and not a port, a project or a path.
+const SHORT_PASSWORD: &[&str] = &[
+    "mysql",
+    "mysqldump",
+    "mysqladmin",
+    "mariadb",
+    "mariadb-dump",
+    "sshpass",
+    "docker login",
+    "podman login",
+    "mongosh",
+    "mongo",
+    "mongodump",
+];
+
+/// `mysql -phunter2`, `docker login -p hunter2`.
+fn short_password(text: &str, name: &str, end: usize) -> Option<Range<usize>> {
+    let glued = name.strip_prefix("-p")?;
+    let start = end - name.len();
+    let line = text[..start].rfind(['\n', ';', '|', '&']).map_or(0, |at| at + 1);
+    let before = text[line..start].trim_start().trim_start_matches("sudo ");
+    let program = before.split_whitespace().next()?.rsplit('/').next()?;
+    let second = before.split_whitespace().nth(1).unwrap_or_default();
+    let named = |known: &&str| *known == program || **known == format!("{program} {second}");
+    if !SHORT_PASSWORD.iter().any(named) {
+        return None;
+    }
+    // A value may hold what no name does: it goes on to the next blank.
+    let value = match glued.is_empty() {
+        false => value_at(text, start + 2)?,
+        true => {
+            let rest = &text[end..];
+            let blanks = rest.len() - rest.trim_start_matches([' ', '=']).len();
+            value_at(text, end + blanks).filter(|_| blanks > 0 || rest.starts_with(['"', '\'']))?
+        }
+    };
+    (!is_placeholder(&text[value.clone()])).then_some(value)
 }
 
 /// `-u user:password` of curl and its like.

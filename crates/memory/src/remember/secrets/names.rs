@@ -22,6 +22,15 @@ const STRONG: &[&[&str]] = &[
     &["secret", "access", "key"],
     &["private", "key"],
     &["secret"],
+    &["account", "key"],
+    &["shared", "access", "key"],
+    &["sas", "token"],
+    &["storage", "key"],
+    &["sshpass"],
+    &["mysql", "pwd"],
+    &["rediscli", "auth"],
+    &["passcode"],
+    &["otp"],
 ];
 
 const SOFT: &[&[&str]] = &[
@@ -31,7 +40,6 @@ const SOFT: &[&[&str]] = &[
     &["access", "key"],
     &["access", "key", "id"],
     &["auth", "key"],
-    &["account", "key"],
     &["encryption", "key"],
     &["signing", "key"],
     &["master", "key"],
@@ -46,6 +54,20 @@ const SOFT: &[&[&str]] = &[
     &["sessionid"],
     &["dsn"],
     &["webhook"],
+    &["webhook", "url"],
+    &["license", "key"],
+    &["deploy", "key"],
+    &["ssh", "key"],
+    &["service", "key"],
+    &["authtoken"],
+    &["accesstoken"],
+    &["refreshtoken"],
+    &["sig"],
+    &["signature"],
+    &["connection", "string"],
+    &["cookie"],
+    &["bearer"],
+    &["pat"],
 ];
 
 /// Names longer than this are not names of settings.
@@ -96,7 +118,13 @@ fn words_of(name: &str) -> Vec<String> {
 pub(super) fn header_credentials(text: &str, name: &str, end: usize) -> Option<Range<usize>> {
     let lower = name.to_ascii_lowercase();
     match lower.as_str() {
-        "authorization" | "proxy-authorization" => {
+        "authorization"
+        | "proxy-authorization"
+        | "x-amz-security-token"
+        | "x-vault-token"
+        | "private-token"
+        | "x-auth-token"
+        | "x-auth-key" => {
             let start = after_colon(text, end)?;
             let value = until_line_or_quote(text, start);
             // The scheme says what kind of credential it was; it is worth keeping.

@@ -128,6 +128,116 @@ fn hashes_uuids_paths_and_prose_stay() {
 }
 
 #[test]
+fn what_lists_of_secrets_know_goes() {
+    let digits = "0123456789";
+    let mixed = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0u1V2w3X4y5Z6a7B8c9D0e1F2g3H4";
+    let hex = "9fceb02d0ae598e95dc970b74767f193";
+    for secret in [
+        token(&["ASIA", "Y34FZKBOKMUTVV7A"]),
+        token(&["GOCSPX-", &mixed[..28]]),
+        token(&["ya29.", &mixed[..60]]),
+        token(&["glrt-", &mixed[..20]]),
+        token(&["xoxe.xoxp-", "1-", &mixed[..40]]),
+        token(&["xapp-", "1-A", digits, "-", digits, "-", &mixed[..40]]),
+        token(&["rk_test_", &mixed[..24]]),
+        token(&["pypi-AgE", "IcHlwaS5vcmcCJ", &mixed[..40]]),
+        token(&["dckr_pat_", &mixed[..27]]),
+        token(&["rubygems_", &mixed[..48]]),
+        token(&["hvs.", &mixed[..24]]),
+        token(&["pul-", hex, "00112233"]),
+        token(&["nfp_", &mixed[..36]]),
+        token(&["shpat_", hex]),
+        token(&["ATATT3", "xFfGF0", &mixed[..60]]),
+        token(&["NRAK-", "ABCDEF0123456789ABCDEFGHIJ0"]),
+        token(&["glsa_", &mixed[..32], "_", &hex[..8]]),
+        token(&["ntn_", &mixed[..46]]),
+        token(&["figd_", &mixed[..40]]),
+        token(&["gsk_", &mixed[..52]]),
+        token(&["r8_", &mixed[..37]]),
+        token(&["pplx-", &mixed[..48]]),
+        token(&["tskey-", "auth-", &mixed[..30]]),
+        token(&["https://discord.com/api/webhooks/", digits, digits, "/", &mixed[..60]]),
+    ] {
+        check(&format!("got {secret} here"), "got [secret removed] here");
+        check(&format!("X='{secret}'"), "X='[secret removed]'");
+    }
+}
+
+#[test]
+fn what_is_given_on_a_command_line_or_in_an_environment_goes() {
+    for (text, expected) in [
+        ("docker run -e DB_PASSWORD=hunter2 x", "docker run -e DB_PASSWORD=[secret removed] x"),
+        ("env API_TOKEN=abc123def456 ./run", "env API_TOKEN=[secret removed] ./run"),
+        ("export GH_TOKEN=abc123def456", "export GH_TOKEN=[secret removed]"),
+        ("mysql -h db -u root -phunter2 shop", "mysql -h db -u root -p[secret removed] shop"),
+        ("sudo mysqldump -p'correct horse' shop", "sudo mysqldump -p'[secret removed]' shop"),
+        ("sshpass -p hunter2 ssh host", "sshpass -p [secret removed] ssh host"),
+        ("cd x && docker login -u bob -p hunter2 reg", "cd x && docker login -u bob -p [secret removed] reg"),
+        ("curl --proxy-user bob:hunter2 x", "curl --proxy-user bob:[secret removed] x"),
+        ("vault login --token=abc123def456", "vault login --token=[secret removed]"),
+        (
+            "psql 'host=db user=app password=hunter2 dbname=x'",
+            "psql 'host=db user=app password=[secret removed] dbname=x'",
+        ),
+        (
+            "Server=tcp:db;Database=x;User ID=app;Password=hunter2;Encrypt=yes",
+            "Server=tcp:db;Database=x;User ID=app;Password=[secret removed];Encrypt=yes",
+        ),
+        (
+            "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=abcd1234+/==;EndpointSuffix=x",
+            "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=[secret removed];EndpointSuffix=x",
+        ),
+        ("mongodb+srv://app:hunter2@cluster/x", "mongodb+srv://app:[secret removed]@cluster/x"),
+        ("amqp://app:hunter2@mq:5672//", "amqp://app:[secret removed]@mq:5672//"),
+        ("redis://:hunter2@cache:6379/0", "redis://:[secret removed]@cache:6379/0"),
+        ("PRIVATE-TOKEN: abc123def456", "PRIVATE-TOKEN: [secret removed]"),
+        ("X-Vault-Token: abc123def456", "X-Vault-Token: [secret removed]"),
+        ("//registry/:_authToken=abc123def456", "//registry/:_authToken=[secret removed]"),
+        ("blob?sv=2024&sig=a1B2c3D4e5F6g7H8%3D&se=1", "blob?sv=2024&sig=[secret removed]&se=1"),
+        ("\"refreshToken\":\"a1B2c3D4e5F6\"", "\"refreshToken\":\"[secret removed]\""),
+        ("client_secret: a1B2c3D4", "client_secret: [secret removed]"),
+    ] {
+        check(text, expected);
+    }
+    let label = token(&["PGP PRIVATE", " KEY BLOCK"]);
+    check(&format!("-----BEGIN {label}-----\n\nlQ+/=\n-----END {label}-----\nb"), "[secret removed]\nb");
+}
+
+#[test]
+fn no_alarm_is_raised_by_what_only_looks_like_one() {
+    for text in [
+        "d41d8cd98f00b204e9800998ecf8427e  file.txt",
+        "blake3 af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
+        "550e8400-e29b-41d4-a716-446655440000 01ARZ3NDEKTSV4RRFFQ69G5FAV",
+        "/var/lib/docker/overlay2/9fceb02d0ae598e95dc970b74767f193/merged",
+        "image@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "cp -p a b && mkdir -p build/x86_64 && ssh -p 2222 host",
+        "docker run -p 8080:80 nginx",
+        "docker compose -p project1 up",
+        "python3 -m pytest -p no:cacheprovider",
+        "mysql -h db -P 3306 -u root -p",
+        "key-value-store-2024-01-01 r8_runtime pul-request pat 12 sig 11",
+        "signature: fn(x: u32) -> u64",
+        "cookie jar 3 of 4",
+        "npm_config_cache=/root/.npm npm_lifecycle_event=build",
+        "hf_hub_download hf_transfer==0.1.8",
+        "v1.0-rc1 v1.0-beta.2",
+        "https://discord.com/channels/123/456",
+        "export PATH=/usr/local/bin:/usr/bin",
+        "export EDITOR=vim TERM=xterm-256color",
+        "git log --author=bob1 --pretty=format:%h",
+        "Serial: 4f:3b:9a:0c:11:22:33:44",
+        "tests/secrets/fixture1.rs:12:5",
+        "warning: unused variable: `token2`",
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUA",
+        "xai-org/grok-1 and key-1 to key-9",
+        "EAAAAAA= AAAA",
+    ] {
+        untouched(text);
+    }
+}
+
+#[test]
 fn scrubbing_twice_changes_nothing_more() {
     let once = scrub("password=hunter2 https://a:b1@c Authorization: Bearer abcdefgh").into_owned();
     assert_eq!(scrub(&once), once);
