@@ -46,9 +46,9 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use collect::{COLLECT_GRACE_MS, Collected, Kept};
 pub use embed::{Embedder, ModelId};
 pub use entries::{
-    Added, Condition, EXPORT_VERSION, Entry, EntryChange, ExportLine, Filter, Forgotten, IMPORTANCE_USUAL,
-    Imported, KIND_NOTE, NewEntry, Op, SESSION_GAP_MS, SessionInfo, Sieve, Stats, VectorStats, Version,
-    VersionKind, Which,
+    Added, Condition, EXPORT_VERSION, Entry, EntryChange, Erased, ExportLine, Filter, Forgotten,
+    IMPORTANCE_USUAL, Imported, KIND_NOTE, NewEntry, Op, SESSION_GAP_MS, SessionInfo, Sieve, Stats,
+    VectorStats, Version, VersionKind, Which,
 };
 pub use error::MemoryError;
 pub use limits::Limits;

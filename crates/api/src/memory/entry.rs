@@ -356,7 +356,24 @@ pub struct EraseEntries {
     pub dry_run: bool,
 }
 
-/// Answer of forgetting and of erasing.
+/// Answer of erasing. Copies in other spaces, in exports and in backups are out of its reach, and not counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErasedEntries {
+    /// How many in all, summaries included.
+    pub count: u64,
+    /// The first 1,000 of those that were meant.
+    pub ids: Vec<String>,
+    /// Summaries that were made of them, and went along. The first 1,000.
+    pub summaries: Vec<String>,
+    /// Entries of the space that say the very same under another id, or were joined with one of them by a merge, and are
+    /// still there. The first 1,000.
+    pub copies: Vec<String>,
+    /// On how many branches they lay: forks and restored selves of the sandbox had them as well.
+    pub branches: u64,
+    pub dry_run: bool,
+}
+
+/// Answer of forgetting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForgottenEntries {
     /// How many in all.

@@ -17,9 +17,9 @@ mod upkeep;
 
 pub use artifact::Artifact;
 pub use entry::{
-    AddEntries, AddMemory, AddedEntries, AddedEntry, Contradiction, EntryFilter, EraseEntries, ForgetEntries,
-    ForgottenEntries, MemoryChange, MemoryEntry, MemorySession, MemoryVersion, MetadataOperator,
-    MetadataTest, NewEntry, UpdateEntry,
+    AddEntries, AddMemory, AddedEntries, AddedEntry, Contradiction, EntryFilter, EraseEntries, ErasedEntries,
+    ForgetEntries, ForgottenEntries, MemoryChange, MemoryEntry, MemorySession, MemoryVersion,
+    MetadataOperator, MetadataTest, NewEntry, UpdateEntry,
 };
 pub use kv::{KvBatch, KvChanged, KvEvent, KvIncrement, KvItem, KvOperation, KvSet, KvVersion};
 pub use line::{ImportedMemory, MemoryLine};

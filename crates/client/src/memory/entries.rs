@@ -2,8 +2,9 @@
 
 use burrow_api::Page;
 use burrow_api::memory::{
-    AddEntries, AddedEntries, AddedEntry, EntryFilter, EraseEntries, ForgetEntries, ForgottenEntries,
-    MemoryEntry, MemorySession, MemoryVersion, NewEntry, SearchMemory, SearchResult, UpdateEntry,
+    AddEntries, AddedEntries, AddedEntry, EntryFilter, EraseEntries, ErasedEntries, ForgetEntries,
+    ForgottenEntries, MemoryEntry, MemorySession, MemoryVersion, NewEntry, SearchMemory, SearchResult,
+    UpdateEntry,
 };
 use http::Method;
 
@@ -64,7 +65,7 @@ impl Memory {
     }
 
     /// Gone for good, from every version, branch and snapshot.
-    pub async fn erase(&self, what: &EraseEntries) -> Result<ForgottenEntries, ClientError> {
+    pub async fn erase(&self, what: &EraseEntries) -> Result<ErasedEntries, ClientError> {
         self.client.send_json(Method::POST, self.writing(self.route("erase")), what).await
     }
 

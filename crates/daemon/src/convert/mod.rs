@@ -19,10 +19,10 @@ pub(crate) use images::{check_image_config, image, image_detail};
 pub(crate) use lineage::{garbage_item, tree_node};
 pub(crate) use memory::{
     added_entry, artifact, bounded, check_description, check_labels, check_query, conditions,
-    consolidate_plan, consolidated, context_block, context_request, entry_change, forgotten, found, kv_event,
-    kv_item, kv_operation, kv_version, memory_change, memory_check, memory_entry, memory_id, memory_session,
-    memory_spec, memory_stats, memory_version, merge_options, merged, messages, new_entry, new_skill,
-    outcome, related, search, skill, space, space_name, stored_turn, which,
+    consolidate_plan, consolidated, context_block, context_request, entry_change, erased, forgotten, found,
+    kv_event, kv_item, kv_operation, kv_version, memory_change, memory_check, memory_entry, memory_id,
+    memory_session, memory_spec, memory_stats, memory_version, merge_options, merged, messages, new_entry,
+    new_skill, outcome, related, search, skill, space, space_name, stored_turn, which,
 };
 pub(crate) use network::{
     denied, egress_counters, egress_entry, network, network_mode, network_policy, protocol,

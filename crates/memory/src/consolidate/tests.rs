@@ -50,6 +50,45 @@ async fn all(view: &View, filter: Filter) -> Vec<crate::Entry> {
 }
 
 #[tokio::test]
+async fn erasing_an_entry_takes_its_summaries_along_and_names_its_copies() {
+    let world = World::new().await;
+    let view = world.view();
+    talk(&world, &view, "old", 20).await;
+    let secret = view.add(vec![turn("old", "Anna lives in Xanadustrasse 7 in Quuxhausen")]).await.unwrap();
+    let secret = secret[0].id.clone();
+    let copy = view.add(vec![NewEntry::note("Anna lives in Xanadustrasse 7 in Quuxhausen")]).await.unwrap();
+    world.clock.advance(2 * DAY_MS);
+    let child = world.fork(&view).await;
+    let change = crate::EntryChange { importance: Some(0.9), ..crate::EntryChange::nothing() };
+    child.update(&copy[0].id, change, None).await.unwrap();
+    let policy = Policy { join_duplicates: false, ..policy() };
+    let done = view.consolidate(options(&policy)).await.unwrap();
+    let telling = |entries: &[crate::Entry]| -> Vec<crate::MemoryId> {
+        let told = entries.iter().filter(|entry| entry.text.to_lowercase().contains("quuxhausen"));
+        told.map(|entry| entry.id.clone()).collect()
+    };
+    let summaries: Vec<_> = telling(&all(&view, Filter::all()).await)
+        .into_iter()
+        .filter(|id| done.summaries.contains(id))
+        .collect();
+    assert_eq!(summaries.len(), 1, "one summary has its words");
+    let which = crate::Which::Ids(vec![secret.clone()]);
+    let foretold = view.erase(&which, true).await.unwrap();
+    assert_eq!((foretold.count, &foretold.ids), (2, &vec![secret]));
+    assert_eq!((&foretold.summaries, &foretold.copies), (&summaries, &vec![copy[0].id.clone()]));
+    assert_eq!(view.erase(&which, false).await.unwrap(), foretold, "a dry run tells exactly what happens");
+    let left = telling(&all(&view, Filter::everything()).await);
+    assert_eq!(left, [copy[0].id.clone()], "only the copy it named is left");
+    let rest = view.erase(&crate::Which::Ids(left), false).await.unwrap();
+    assert_eq!((rest.count, rest.branches), (1, 2), "a fork had a version of its own");
+    assert!(telling(&all(&view, Filter::everything()).await).is_empty());
+    assert!(telling(&all(&child, Filter::everything()).await).is_empty());
+    // Other summaries cite others, and stay.
+    assert_eq!(all(&view, Filter::all()).await.iter().filter(|entry| entry.kind == KIND_SUMMARY).count(), 2);
+    assert!(view.check().await.unwrap().findings.is_empty());
+}
+
+#[tokio::test]
 async fn an_old_session_is_rolled_up_into_summaries_that_cite_it() {
     let world = World::new().await;
     let view = world.view();

@@ -4,15 +4,17 @@
 //! still in the file, and whoever has to erase it does not know on which branch it lies. What is left is a row without
 //! content, so that numbers, branches and points keep their meaning.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use burrow_model::MemoryId;
+use rusqlite::OptionalExtension;
 
 use super::forget::{check_count, older};
-use super::types::{Forgotten, Which};
+use super::types::{Erased, Which};
+use crate::consolidate::KIND_SUMMARY;
 use crate::limits::FORGOTTEN_SHOWN_MAX;
 use crate::space::arena::{Arena, ERASED, Row};
-use crate::space::load::{integer, number};
+use crate::space::load::{damaged, integer, number};
 use crate::space::reader::Reader;
 use crate::space::slots::Access;
 use crate::space::writer::{LogKind, Writer};
@@ -26,20 +28,19 @@ const TRUNCATIONS_MAX: u32 = 100;
 const TRUNCATION_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl View {
-    /// Erases entries everywhere. Answered once nothing is left in the file nor in its journal.
-    pub async fn erase(&self, what: &Which, dry_run: bool) -> Result<Forgotten, MemoryError> {
+    /// Erases entries everywhere, and the summaries that were made of them: those repeat their words. Answered once nothing
+    /// is left in the file nor in its journal.
+    pub async fn erase(&self, what: &Which, dry_run: bool) -> Result<Erased, MemoryError> {
         if self.is_read_only() {
             return Err(MemoryError::ReadOnly);
         }
         let which = what.clone();
-        let found = self.read(move |reader| meant(reader, &which)).await?;
-        let count = found.len() as u64;
-        let ids = found.iter().take(FORGOTTEN_SHOWN_MAX).map(|(_, id)| id.clone()).collect();
+        let (found, erased) = self.read(move |reader| doomed(reader, &which)).await?;
         if dry_run || found.is_empty() {
-            return Ok(Forgotten { count, ids });
+            return Ok(erased);
         }
         for part in found.chunks(ERASED_AT_ONCE) {
-            let entities: Vec<u32> = part.iter().map(|(entity, _)| *entity).collect();
+            let entities: Vec<u32> = part.to_vec();
             let work = move |writer: &mut Writer<'_>| {
                 let mut words = BTreeSet::new();
                 entities.iter().try_for_each(|entity| erase(writer, *entity, &mut words))?;
@@ -48,7 +49,7 @@ impl View {
             self.write_weighed(part.len(), work).await?;
         }
         self.leave_no_trace().await?;
-        Ok(Forgotten { count, ids })
+        Ok(erased)
     }
 
     /// The journal still has pages from before, and a reader may still need them.
@@ -62,6 +63,118 @@ impl View {
         }
         Err(MemoryError::Busy { space: self.of.space.clone() })
     }
+}
+
+/// All that goes, and what is to be told about it.
+fn doomed(reader: &Reader<'_>, which: &Which) -> Result<(Vec<u32>, Erased), MemoryError> {
+    let meant = meant(reader, which)?;
+    let mut entities: BTreeSet<u32> = meant.iter().map(|(entity, _)| *entity).collect();
+    let summaries = summaries_of(reader, &mut entities)?;
+    let all: Vec<u32> = entities.iter().copied().collect();
+    let shown = |ids: Vec<MemoryId>| ids.into_iter().take(FORGOTTEN_SHOWN_MAX).collect();
+    let erased = Erased {
+        count: all.len() as u64,
+        ids: shown(meant.into_iter().map(|(_, id)| id).collect()),
+        summaries: shown(summaries),
+        copies: copies_of(reader, &entities)?,
+        branches: branches_of(reader, &entities),
+    };
+    Ok((all, erased))
+}
+
+/// Adds the summaries that cite one of the entities, and those that cite such a summary. Answers their ids.
+fn summaries_of(reader: &Reader<'_>, entities: &mut BTreeSet<u32>) -> Result<Vec<MemoryId>, MemoryError> {
+    let arena = &reader.lens.arena;
+    let Some(kind) = arena.words.number(KIND_SUMMARY).filter(|_| !entities.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let mut cited: HashMap<u32, HashSet<String>> = HashMap::new();
+    for row in arena.rows_up() {
+        let Some((chunk, slot)) = arena.place(row) else { continue };
+        if chunk.kind[slot] == kind && chunk.flags(slot) & ERASED == 0 {
+            cited.entry(chunk.entity[slot]).or_default().extend(links_of(reader, row)?);
+        }
+    }
+    let mut names: HashSet<String> =
+        entities.iter().map(|entity| id_of(reader, *entity)).collect::<Result<_, _>>()?;
+    let mut summaries = Vec::new();
+    loop {
+        let next: Vec<u32> = cited
+            .iter()
+            .filter(|(entity, links)| !entities.contains(*entity) && !links.is_disjoint(&names))
+            .map(|(entity, _)| *entity)
+            .collect();
+        if next.is_empty() {
+            summaries.sort();
+            return Ok(summaries);
+        }
+        for entity in next {
+            let id = id_of(reader, entity)?;
+            summaries.extend(id.parse().ok());
+            names.insert(id);
+            entities.insert(entity);
+        }
+    }
+}
+
+/// What a version links to, as it is stored.
+fn links_of(reader: &Reader<'_>, row: Row) -> Result<Vec<String>, MemoryError> {
+    let mut statement = reader.connection.prepare_cached("SELECT links FROM texts WHERE row = ?")?;
+    let links: Option<Option<String>> = statement.query_row([row.number()], |row| row.get(0)).optional()?;
+    let parsed = links.flatten().map(|links| serde_json::from_str(&links));
+    parsed.transpose().map(Option::unwrap_or_default).map_err(|error| damaged(error.to_string()))
+}
+
+fn id_of(reader: &Reader<'_>, entity: u32) -> Result<String, MemoryError> {
+    let mut statement = reader.connection.prepare_cached("SELECT id FROM ids WHERE entity = ?")?;
+    Ok(statement.query_row([entity], |row| row.get(0))?)
+}
+
+/// Entries beside them that have the very same text in some version, or that a merge joined with one of them.
+fn copies_of(reader: &Reader<'_>, entities: &BTreeSet<u32>) -> Result<Vec<MemoryId>, MemoryError> {
+    let mut found: BTreeSet<MemoryId> = BTreeSet::new();
+    let mut twins = reader.connection.prepare_cached(
+        "SELECT DISTINCT other.entity FROM entries mine
+         JOIN entries other ON other.hash = mine.hash AND other.entity <> mine.entity AND other.erased = 0
+         JOIN texts here ON here.row = mine.row JOIN texts there ON there.row = other.row
+         WHERE mine.row = ?1 AND mine.erased = 0 AND here.text = there.text LIMIT ?2",
+    )?;
+    let mut joined = reader.connection.prepare_cached(
+        "SELECT ours FROM merge_joins WHERE theirs = ?1 UNION SELECT theirs FROM merge_joins WHERE ours = ?1 LIMIT ?2",
+    )?;
+    let limit = FORGOTTEN_SHOWN_MAX as i64;
+    let arena = &reader.lens.arena;
+    let mut others: Vec<MemoryId> = Vec::new();
+    for entity in entities {
+        for row in std::iter::once(Row(*entity)).chain(arena.marks.versions(*entity)) {
+            let entities: Vec<u32> =
+                twins.query_map((row.number(), limit), |row| number(row, 0))?.collect::<Result<_, _>>()?;
+            for other in entities {
+                others.extend(id_of(reader, other)?.parse().ok());
+            }
+        }
+        let ids: Vec<String> = joined
+            .query_map((id_of(reader, *entity)?, limit), |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        others.extend(ids.iter().filter_map(|id| id.parse().ok()));
+        for id in others.drain(..) {
+            let there = reader.entity(&id)?.filter(|entity| !is_erased(arena, *entity));
+            if there.is_some_and(|entity| !entities.contains(&entity)) {
+                found.insert(id);
+            }
+        }
+        if found.len() >= FORGOTTEN_SHOWN_MAX {
+            break;
+        }
+    }
+    Ok(found.into_iter().take(FORGOTTEN_SHOWN_MAX).collect())
+}
+
+fn branches_of(reader: &Reader<'_>, entities: &BTreeSet<u32>) -> u64 {
+    let arena = &reader.lens.arena;
+    let rows = |entity: &u32| std::iter::once(Row(*entity)).chain(arena.marks.versions(*entity));
+    let branches = entities.iter().flat_map(rows).filter_map(|row| arena.place(row));
+    branches.map(|(chunk, slot)| chunk.branch[slot]).collect::<HashSet<_>>().len() as u64
 }
 
 /// The entities that are meant, in any version, on any branch, forgotten or not.

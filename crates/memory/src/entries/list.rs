@@ -57,6 +57,38 @@ impl View {
     }
 }
 
+/// A session that something happened in lately.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RecentSession {
+    pub(crate) session: String,
+    /// When the first thing in it happened, as far as anybody wrote it down.
+    pub(crate) opened_ms: u64,
+    pub(crate) last_ms: u64,
+}
+
+impl View {
+    /// The sessions of the newest entries, of at most so many that are looked at: what a write can ask before each entry.
+    pub(crate) async fn recent_sessions(&self, rows_max: usize) -> Result<Vec<RecentSession>, MemoryError> {
+        self.read(move |reader| {
+            let arena = &reader.lens.arena;
+            let mut found: HashMap<u32, RecentSession> = HashMap::new();
+            for row in reader.rows().take(rows_max) {
+                let Some((chunk, slot)) = arena.place(row) else { continue };
+                let (session, at_ms) = (chunk.session[slot], chunk.at_ms[slot]);
+                let Some(name) = arena.words.word(session).filter(|_| session != 0) else { continue };
+                let recent = found.entry(session).or_insert_with(|| RecentSession {
+                    session: name.to_string(),
+                    opened_ms: arena.sessions.first_ms(session).unwrap_or(at_ms),
+                    last_ms: at_ms,
+                });
+                recent.last_ms = recent.last_ms.max(at_ms);
+            }
+            Ok(found.into_values().collect())
+        })
+        .await
+    }
+}
+
 struct Gathered {
     name: std::sync::Arc<str>,
     first: (u64, Row),

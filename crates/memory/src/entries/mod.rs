@@ -20,10 +20,11 @@ pub use export::EXPORT_VERSION;
 pub use export::{ExportLine, Imported};
 pub(crate) use fetch::fetch;
 pub use filter::{Condition, Filter, Op};
+pub(crate) use list::RecentSession;
 pub use list::SESSION_GAP_MS;
 pub use sieve::Sieve;
 pub use types::{
-    Added, Entry, EntryChange, Forgotten, IMPORTANCE_USUAL, KIND_NOTE, NewEntry, SessionInfo, Stats,
+    Added, Entry, EntryChange, Erased, Forgotten, IMPORTANCE_USUAL, KIND_NOTE, NewEntry, SessionInfo, Stats,
     VectorStats, Version, VersionKind, Which,
 };
 pub(crate) use update::{content_of, unpacked, update};

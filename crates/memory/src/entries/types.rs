@@ -179,6 +179,22 @@ pub struct Forgotten {
     pub ids: Vec<MemoryId>,
 }
 
+/// What an erasure took, and what it did not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erased {
+    /// All of them, summaries included.
+    pub count: u64,
+    /// The first thousand of those that were meant.
+    pub ids: Vec<MemoryId>,
+    /// Summaries that were made of them, and went along: the first thousand.
+    pub summaries: Vec<MemoryId>,
+    /// Entries of the space that say the very same under another id, or were joined with one of them, and are still
+    /// there: the first thousand.
+    pub copies: Vec<MemoryId>,
+    /// On how many branches they lay.
+    pub branches: u64,
+}
+
 /// A stretch of work, as the entries that name it tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionInfo {

@@ -4,13 +4,14 @@
 //! written to open or close one: its entries carry its name, and which one is open follows from them.
 
 use crate::context::dates::iso_second;
-use crate::{MemoryError, PageRequest, SessionInfo, View};
+use crate::entries::RecentSession;
+use crate::{MemoryError, View};
 
 /// A pause of this length ends a session: longer than a build, shorter than lunch.
 pub const SESSION_GAP_MS: u64 = 30 * 60 * 1000;
 
-/// Sessions looked at, newest first: others may share the space and be at work at the same time.
-const SESSIONS_LOOKED_AT: u32 = 50;
+/// Entries looked at, newest first: others may share the space and be at work at the same time. Every write may ask.
+const ENTRIES_LOOKED_AT: usize = 1_000;
 
 /// Whose sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub struct SessionOf {
 
 /// The session that is open now, or the name of a new one.
 pub async fn current_session(view: &View, of: &SessionOf, now_ms: u64) -> Result<String, MemoryError> {
-    let sessions = view.sessions(PageRequest::first(SESSIONS_LOOKED_AT)).await?;
-    Ok(match open_one(&sessions.rows, of, now_ms) {
+    let sessions = view.recent_sessions(ENTRIES_LOOKED_AT).await?;
+    Ok(match open_one(&sessions, of, now_ms) {
         Some(session) => session.to_owned(),
         None => format!("{}{}", prefix(of), iso_second(now_ms)),
     })
@@ -34,7 +35,7 @@ fn prefix(of: &SessionOf) -> String {
     format!("{} ", super::cut(of.name.trim(), 100))
 }
 
-fn open_one<'a>(sessions: &'a [SessionInfo], of: &SessionOf, now_ms: u64) -> Option<&'a str> {
+fn open_one<'a>(sessions: &'a [RecentSession], of: &SessionOf, now_ms: u64) -> Option<&'a str> {
     let prefix = prefix(of);
     sessions
         .iter()
@@ -49,16 +50,8 @@ fn open_one<'a>(sessions: &'a [SessionInfo], of: &SessionOf, now_ms: u64) -> Opt
 mod tests {
     use super::*;
 
-    fn session(name: &str, opened_ms: u64, last_ms: u64) -> SessionInfo {
-        SessionInfo {
-            session: name.to_owned(),
-            opened_ms,
-            last_ms,
-            entries: 1,
-            first_excerpt: String::new(),
-            last_excerpt: String::new(),
-            closed: false,
-        }
+    fn session(name: &str, opened_ms: u64, last_ms: u64) -> RecentSession {
+        RecentSession { session: name.to_owned(), opened_ms, last_ms }
     }
 
     #[test]

@@ -24,6 +24,12 @@ impl Sessions {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&(session, at_ms, entity, row));
     }
 
+    /// When the first row of a session happened, on whichever branch.
+    pub(crate) fn first_ms(&self, session: WordNo) -> Option<u64> {
+        let places = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        places.range((session, 0, 0, 0)..).next().filter(|place| place.0 == session).map(|place| place.1)
+    }
+
     /// Up to `wanted` admitted rows before the place, the nearest first, of at most `looked_at` that are looked at.
     pub(crate) fn before(
         &self,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use burrow_api::memory::{EntryFilter, EraseEntries, ForgetEntries, ForgottenEntries};
+use burrow_api::memory::{EntryFilter, EraseEntries, ErasedEntries, ForgetEntries, ForgottenEntries};
 use clap::Args;
 
 use super::flags::{FilterFlags, WriteFlags};
@@ -32,7 +32,8 @@ pub(super) struct ForgetArgs {
 
 /// Erase entries for good: from every version, branch, snapshot and index
 ///
-/// For the law. It cannot be undone, and does not reach copies outside: exports, backups, artifacts. Asks first.
+/// For the law. Summaries that were made of them go along; entries that say the very same are named and stay. It cannot be
+/// undone, and does not reach copies outside: other spaces, exports, backups, artifacts. Asks first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -147,7 +148,36 @@ pub(super) async fn erase(ctx: &Context, args: EraseArgs) -> Result<(), Stop> {
     }
     request.dry_run = args.dry_run;
     let gone = memory.erase(&request).await.or_fail(what)?;
-    show(&gone, "erased", "would be erased", args.format)
+    show_erased(&gone, &args.whose.of, args.format)
+}
+
+fn show_erased(gone: &ErasedEntries, of: &str, format: Format) -> Result<(), Stop> {
+    if format.json {
+        return print::json::pretty(gone);
+    }
+    let ids: String = gone.ids.iter().chain(&gone.summaries).map(|id| format!("{id}\n")).collect();
+    print::data(&ids)?;
+    erased_notes(gone, of).iter().for_each(|note| print::note(note));
+    Ok(())
+}
+
+fn erased_notes(gone: &ErasedEntries, of: &str) -> Vec<String> {
+    let counted =
+        |count: u64| quantity::count(usize::try_from(count).unwrap_or(usize::MAX), "entry", "entries");
+    let verb = if gone.dry_run { "would be erased" } else { "erased" };
+    let mut notes = vec![format!("{} {verb}", counted(gone.count))];
+    if !gone.summaries.is_empty() {
+        notes.push(format!("of them {} are summaries that were made of the others", gone.summaries.len()));
+    }
+    if gone.branches > 1 {
+        notes
+            .push(format!("they lay on {} branches: forks and restored selves had them, too", gone.branches));
+    }
+    if !gone.copies.is_empty() {
+        notes.push(format!("copies that say the same are still there: {}", gone.copies.join(" ")));
+        notes.push(format!("hint: `burrow memory erase {} ID…` takes them as well", escape(of)));
+    }
+    notes
 }
 
 fn show(gone: &ForgottenEntries, done: &str, planned: &str, format: Format) -> Result<(), Stop> {
@@ -185,6 +215,33 @@ mod tests {
         );
         assert!(which("web").is_err());
         assert!(which("web mem1 --kind error").is_err());
+    }
+
+    #[test]
+    fn an_erasure_tells_what_went_along_and_what_is_still_there() {
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        let mut gone = ErasedEntries {
+            count: 2,
+            ids: ids(&["mem1", "mem2"]),
+            summaries: Vec::new(),
+            copies: Vec::new(),
+            branches: 1,
+            dry_run: false,
+        };
+        assert_eq!(erased_notes(&gone, "web"), ["2 entries erased"]);
+        gone = ErasedEntries {
+            count: 3,
+            summaries: ids(&["mem3"]),
+            copies: ids(&["mem4"]),
+            branches: 2,
+            ..gone
+        };
+        let notes = erased_notes(&gone, "web").join("\n");
+        for told in
+            ["3 entries erased", "1 are summaries", "2 branches", "still there: mem4", "memory erase web"]
+        {
+            assert!(notes.contains(told), "{told} in {notes}");
+        }
     }
 
     #[test]

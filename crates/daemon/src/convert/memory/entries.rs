@@ -3,7 +3,7 @@
 use burrow_api::ErrorCode;
 use burrow_api::memory as api;
 use burrow_memory::{
-    Added, Condition, Entry, EntryChange, Filter, Forgotten, NewEntry, Op, SessionInfo, Version,
+    Added, Condition, Entry, EntryChange, Erased, Filter, Forgotten, NewEntry, Op, SessionInfo, Version,
 };
 use burrow_memory::{VersionKind, Which};
 use burrow_model::MemoryId;
@@ -192,6 +192,17 @@ pub(crate) fn which(
 
 pub(crate) fn forgotten(forgotten: Forgotten, dry_run: bool) -> api::ForgottenEntries {
     api::ForgottenEntries { count: forgotten.count, ids: strings(forgotten.ids), dry_run }
+}
+
+pub(crate) fn erased(erased: Erased, dry_run: bool) -> api::ErasedEntries {
+    api::ErasedEntries {
+        count: erased.count,
+        ids: strings(erased.ids),
+        summaries: strings(erased.summaries),
+        copies: strings(erased.copies),
+        branches: erased.branches,
+        dry_run,
+    }
 }
 
 pub(crate) fn memory_session(session: SessionInfo) -> api::MemorySession {

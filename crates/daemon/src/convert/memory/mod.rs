@@ -8,7 +8,7 @@ mod spaces;
 mod upkeep;
 
 pub(crate) use entries::{
-    added_entry, conditions, entry_change, forgotten, memory_entry, memory_id, memory_session,
+    added_entry, conditions, entry_change, erased, forgotten, memory_entry, memory_id, memory_session,
     memory_version, new_entry, which,
 };
 pub(crate) use kv::{artifact, kv_event, kv_item, kv_operation, kv_version};

@@ -6,11 +6,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use burrow_api::memory::{
-    AddEntries, AddMemory, AddedEntries, EraseEntries, ForgetEntries, ForgottenEntries, MemoryEntry,
-    MemorySession, MemoryVersion, NewEntry, UpdateEntry,
+    AddEntries, AddMemory, AddedEntries, EraseEntries, ErasedEntries, ForgetEntries, ForgottenEntries,
+    MemoryEntry, MemorySession, MemoryVersion, NewEntry, UpdateEntry,
 };
 use burrow_api::{Page, defaults};
+use burrow_engine::ScopedView;
 use burrow_memory::Which;
+use burrow_memory::remember::{self, SessionOf};
 use burrow_model::MemoryId;
 use http::StatusCode;
 use serde::Deserialize;
@@ -43,13 +45,36 @@ pub(crate) async fn add(
 ) -> Result<(StatusCode, Json<AddedEntries>), ApiError> {
     let new = several(&body)?;
     let space = caller.growing(&app, &path.of, &params).await?;
-    let new = new.into_iter().map(convert::new_entry).collect::<Result<Vec<_>, _>>()?;
+    let mut new = new.into_iter().map(convert::new_entry).collect::<Result<Vec<_>, _>>()?;
+    join_session(&app, &caller, &path.of, &space, &mut new).await?;
     let added = space.view.add(new).await?;
     let fresh = added.iter().filter(|added| !added.existed).count();
     app.metrics.memory.added(fresh as u64);
     let status = if fresh > 0 { StatusCode::CREATED } else { StatusCode::OK };
     let entries = added.into_iter().map(convert::added_entry).collect();
     Ok((status, Json(AddedEntries { entries })))
+}
+
+/// What a sandbox remembers without naming a session is of the one it is in. What happened at another time is not.
+async fn join_session(
+    app: &App,
+    caller: &Principal,
+    of: &str,
+    space: &ScopedView,
+    new: &mut [burrow_memory::NewEntry],
+) -> Result<(), ApiError> {
+    let joins = |entry: &burrow_memory::NewEntry| entry.session.is_none() && entry.at_ms.is_none();
+    if !new.iter().any(joins) {
+        return Ok(());
+    }
+    let scope = caller.scope(app, of).await?;
+    let Some(sandbox) = scope.sandbox else { return Ok(()) };
+    let of = SessionOf { name: scope.label, since_ms: sandbox.started_ms };
+    let session = remember::current_session(&space.view, &of, app.engine.now_ms()).await?;
+    for entry in new.iter_mut().filter(|entry| joins(entry)) {
+        entry.session = Some(session.clone());
+    }
+    Ok(())
 }
 
 /// One or several. Looked at first, so that what does not fit is refused by the shape that was meant.
@@ -255,7 +280,7 @@ pub(crate) async fn forget(
 
 #[utoipa::path(
     post, path = "/v1/memory/{of}/erase", tag = "memory", params(OfPath, WriteParams), request_body = EraseEntries,
-    responses((status = 200, description = "What was erased", body = ForgottenEntries), Common, Remembering, WithBody),
+    responses((status = 200, description = "What was erased", body = ErasedEntries), Common, Remembering, WithBody),
 )]
 pub(crate) async fn erase(
     State(app): State<Arc<App>>,
@@ -263,7 +288,7 @@ pub(crate) async fn erase(
     Segments(path): Segments<OfPath>,
     Params(params): Params<WriteParams>,
     MemoryBody(body): MemoryBody<EraseEntries>,
-) -> Result<Json<ForgottenEntries>, ApiError> {
+) -> Result<Json<ErasedEntries>, ApiError> {
     // It reaches into the branches of other sandboxes.
     caller.unbound()?;
     let EraseEntries { ids, filter, older_than_seconds, dry_run } = body;
@@ -271,7 +296,7 @@ pub(crate) async fn erase(
     let principal = Principal::Key(super::super::auth::Caller::clone(&caller));
     let space = principal.writing(&app, &path.of, &params).await?;
     let erased = app.see_through(async move { Ok(space.view.erase(&which, dry_run).await?) }).await?;
-    Ok(Json(convert::forgotten(erased, dry_run)))
+    Ok(Json(convert::erased(erased, dry_run)))
 }
 
 /// Which sessions.
