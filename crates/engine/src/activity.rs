@@ -84,7 +84,7 @@ impl Activity {
     pub(crate) fn lease(self: &Arc<Self>) -> Arc<Lease> {
         self.leases.fetch_add(1, Ordering::AcqRel);
         self.touch();
-        Arc::new(Lease { activity: self.clone() })
+        Arc::new(Lease { activity: Some(self.clone()) })
     }
 
     /// Somebody is at work this moment.
@@ -105,13 +105,23 @@ impl Activity {
 /// One use of a sandbox, for as long as it is held.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    activity: Arc<Activity>,
+    /// `None`: somebody looks on, which is no use.
+    activity: Option<Arc<Activity>>,
+}
+
+impl Lease {
+    /// Of one who only looks on: the sandbox may fall asleep meanwhile.
+    pub(crate) fn none() -> Arc<Self> {
+        Arc::new(Self { activity: None })
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.activity.touch();
-        self.activity.leases.fetch_sub(1, Ordering::AcqRel);
+        if let Some(activity) = &self.activity {
+            activity.touch();
+            activity.leases.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 

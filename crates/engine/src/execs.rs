@@ -87,11 +87,13 @@ impl Engine {
         let mut env = config.env;
         env.extend(spec.env.clone());
         env.extend(options.env.clone());
+        // Without one the guest takes the home of the user.
+        let cwd = options.workdir.clone().or_else(|| spec.workdir.clone()).or(config.workdir);
         let start = ExecStart {
             exec: id.to_string(),
             argv: options.argv.clone(),
             env,
-            cwd: options.workdir.clone().or_else(|| spec.workdir.clone()).or(config.workdir),
+            cwd: cwd.clone(),
             user: options.user.clone().or_else(|| spec.user.clone()).or(config.user),
             stdin: options.stdin,
             terminal: options.terminal,
@@ -102,7 +104,7 @@ impl Engine {
             then_stop: options.then_stop,
         };
         if let Some(promise) = promise {
-            let mut row = new_row(&guest, &id, &options, self.shared.now_ms());
+            let mut row = new_row(&guest, &id, &options, cwd.as_deref(), self.shared.now_ms());
             row.command[burrow_catalog::PROMISE] = promises::to_value(promise);
             self.shared.seams.catalog.insert_promised_exec(row).await?;
         }
@@ -120,7 +122,7 @@ impl Engine {
         };
         // An exec's row is for lists, and nothing is lost with it that the guest does not know: it is written behind the
         // caller's back, unless it had to be there before.
-        let row = new_row(&guest, &id, &options, info.started_ms);
+        let row = new_row(&guest, &id, &options, cwd.as_deref(), info.started_ms);
         match promise {
             None => self.shared.record_exec(row),
             Some(_) => self.shared.record_start(&row),
@@ -233,7 +235,7 @@ pub(crate) async fn settle(shared: &crate::shared::Shared, guest: &Guest) {
     }
 }
 
-fn new_row(guest: &Guest, id: &ExecId, options: &ExecOptions, started_ms: u64) -> ExecRow {
+fn new_row(guest: &Guest, id: &ExecId, options: &ExecOptions, cwd: Option<&str>, started_ms: u64) -> ExecRow {
     ExecRow {
         id: id.clone(),
         tenant: guest.row.tenant.clone(),
@@ -241,7 +243,7 @@ fn new_row(guest: &Guest, id: &ExecId, options: &ExecOptions, started_ms: u64) -
         argv: options.argv.clone(),
         command: serde_json::json!({
             "workdir": options.workdir, "user": options.user, "terminal": options.terminal.is_some(),
-            "timeout_ms": options.timeout_ms,
+            "timeout_ms": options.timeout_ms, "cwd": cwd,
         }),
         started_ms,
         ended_ms: None,

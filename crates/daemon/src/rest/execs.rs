@@ -22,7 +22,7 @@ use super::error::ApiError;
 use super::idempotency::{Answer, once};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
 use super::refusals::{ByGuest, Common, Idempotent, Named, WithBody};
-use super::remember::{Tails, remembered, remembered_late};
+use super::remember::{Tails, remember_at_end, remembered, remembered_late};
 use super::rollback::{Guarded, Wish};
 use super::sandboxes::SandboxPath;
 use super::stream::{GuestReader, GuestWriter, hung_up, out_of_turn};
@@ -127,6 +127,7 @@ async fn run(
     let guarded = Guarded::take(&app, &tenant, &sandbox, &options.argv, wish).await?;
     let began = Instant::now();
     let wait = options.attach.is_some();
+    let secrets = burrow_memory::remember::secret_values(&options.env);
     let begun = match guarded.as_ref().and_then(|guarded| guarded.promise()) {
         Some(promise) => app.engine.exec_promising(&tenant, &sandbox, options, &promise).await,
         None => app.engine.exec(&tenant, &sandbox, options).await,
@@ -140,6 +141,7 @@ async fn run(
     };
     app.metrics.exec_started(began.elapsed());
     let id = started.id.clone();
+    app.remembering.given(&id, secrets);
     if let Some(guarded) = &guarded {
         guarded.began(&app, &id);
     }
@@ -167,6 +169,7 @@ async fn run(
     if let Some(input) = input {
         feed(&app, &started, input).await;
     }
+    remember_at_end(&app, &started.guest, &started.id, guarded);
     let exec = app.rollbacks.told(convert::exec_started(&sandbox, started.info));
     Answer::json(StatusCode::CREATED, &exec)
 }

@@ -9,7 +9,7 @@
 //! counted and logged, never the caller's trouble. What was undone by `rollback_on_failure` is recorded afterwards, on
 //! the branch that goes on.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,13 +19,14 @@ use burrow_catalog::SandboxRow;
 use burrow_engine::{EngineError, Guest};
 use burrow_guest::client::parse;
 use burrow_guest::protocol::{self, Attach, AttachNotice, ExecInfo, Frame, ListFiles, ReadMode, Request};
-use burrow_memory::remember::{self, ExecFacts, SessionOf};
+use burrow_memory::remember::{self, Earlier, ExecFacts, SessionOf};
 use burrow_memory::{Condition, Filter, MemoryError, Op, PageRequest, View};
 use burrow_model::{ExecId, Remember, SandboxId, State, TenantId};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::App;
 use super::error::ApiError;
+use super::rollback::Guarded;
 use crate::convert;
 
 /// Bytes kept of the end of each stream: what an error says is in there.
@@ -39,6 +40,28 @@ const AT_ONCE_MAX: usize = 256;
 
 /// Execs of which it is known that they were remembered: several may watch one to its end.
 const SEEN_MAX: usize = 10_000;
+
+/// Execs nobody waits for whose end is waited for here. Of more than these the end is seen when somebody asks.
+const FOLLOWED_MAX: usize = 1_024;
+
+/// Execs whose secrets are kept in mind.
+const GIVEN_MAX: usize = 4_096;
+
+/// Commands that went well which are kept in mind, of all sandboxes: a few megabytes. And of one, to be asked for.
+const WENT_WELL_MAX: usize = 10_000;
+const EARLIER_MAX: usize = 50;
+
+/// One wait for the end of an exec; asked again until it has ended.
+const END_PATIENCE: Duration = Duration::from_secs(300);
+
+/// How much earlier they are told who watch an exec.
+const WATCHERS_FIRST: Duration = Duration::from_secs(2);
+
+/// Between two looks at a sandbox that sleeps.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Looks at a running sandbox whose guest says nothing of the exec before it is given up.
+const UNKNOWN_MAX: u32 = 15;
 
 /// Where changed files are looked for: deep enough for a project, few enough to be quick.
 const FILES_DEPTH: u32 = 4;
@@ -82,34 +105,87 @@ impl Tails {
 pub(crate) struct Remembering {
     seen: Mutex<Seen>,
     slots: Arc<Semaphore>,
+    followed: Arc<Semaphore>,
+    /// What execs that run were given and is secret. Oldest first.
+    given: Mutex<VecDeque<(String, Vec<String>)>>,
+    /// What went well lately, of sandboxes that remember failures only. Oldest first.
+    went_well: Mutex<VecDeque<(SandboxId, Earlier)>>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    execs: HashSet<String>,
+    /// With what was found to be related to them, for who asks later.
+    execs: HashMap<String, Vec<RelatedMemory>>,
     order: VecDeque<String>,
 }
 
 impl Remembering {
     pub(super) fn new() -> Self {
-        Self { seen: Mutex::default(), slots: Arc::new(Semaphore::new(AT_ONCE_MAX)) }
+        Self {
+            seen: Mutex::default(),
+            slots: Arc::new(Semaphore::new(AT_ONCE_MAX)),
+            followed: Arc::new(Semaphore::new(FOLLOWED_MAX)),
+            given: Mutex::default(),
+            went_well: Mutex::default(),
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is nothing left to remember of it.
-    fn is_known(&self, exec: &Exec) -> bool {
-        self.seen().execs.contains(&exec.id)
+    /// Keeps secrets that an exec is given in mind until it has ended, so that none of them is remembered.
+    pub(super) fn given(&self, exec: &ExecId, secrets: Vec<String>) {
+        if secrets.is_empty() {
+            return;
+        }
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.push_back((exec.to_string(), secrets));
+        if given.len() > GIVEN_MAX {
+            given.pop_front();
+        }
+    }
+
+    fn secrets_of(&self, exec: &Exec) -> Vec<String> {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.iter().find(|(of, _)| *of == exec.id).map(|(_, secrets)| secrets.clone()).unwrap_or_default()
+    }
+
+    /// Keeps what went well in mind: it may be what mends a failure.
+    fn note(&self, sandbox: &SandboxId, facts: &ExecFacts) {
+        let Some(earlier) = Earlier::of(&facts.command, facts.at_ms) else { return };
+        let mut went_well = self.went_well.lock().unwrap_or_else(PoisonError::into_inner);
+        went_well.push_back((sandbox.clone(), earlier));
+        if went_well.len() > WENT_WELL_MAX {
+            went_well.pop_front();
+        }
+    }
+
+    fn went_well(&self, sandbox: &SandboxId) -> Vec<Earlier> {
+        let went_well = self.went_well.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_it = went_well.iter().rev().filter(|(of, _)| of == sandbox);
+        of_it.take(EARLIER_MAX).map(|(_, earlier)| earlier.clone()).collect()
+    }
+
+    /// What is related to it, where there is nothing left to remember of it.
+    fn known(&self, exec: &Exec) -> Option<Vec<RelatedMemory>> {
+        self.seen().execs.get(&exec.id).cloned()
+    }
+
+    /// Keeps what was found for who asks later.
+    fn found(&self, exec: &Exec, related: &[RelatedMemory]) {
+        if let Some(known) = self.seen().execs.get_mut(&exec.id) {
+            *known = related.to_vec();
+        }
     }
 
     /// Whether nobody told of this exec's end before.
     fn first(&self, exec: &Exec) -> bool {
         let mut seen = self.seen();
-        if !seen.execs.insert(exec.id.clone()) {
+        if seen.execs.contains_key(&exec.id) {
             return false;
         }
+        seen.execs.insert(exec.id.clone(), Vec::new());
         seen.order.push_back(exec.id.clone());
         if seen.order.len() > SEEN_MAX
             && let Some(oldest) = seen.order.pop_front()
@@ -124,14 +200,19 @@ impl Remembering {
 pub(super) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, tails: &Tails) -> Exec {
     let mode = guest.sandbox().spec.memory.remember;
     let Some(outcome) = exec.outcome.clone() else { return exec };
-    if mode == Remember::Off || !app.remembering.first(&exec) {
+    if mode == Remember::Off {
+        return exec;
+    }
+    if !app.remembering.first(&exec) {
+        exec.related = app.remembering.known(&exec).unwrap_or_default();
         return exec;
     }
     let Ok(slot) = app.remembering.slots.clone().try_acquire_owned() else {
         app.metrics.memory.remembered(false);
         return exec;
     };
-    let facts = facts(guest.sandbox(), &exec, &outcome, tails, app.engine.now_ms());
+    let mut facts = facts(guest.sandbox(), &exec, &outcome, tails, app.engine.now_ms());
+    facts.secrets.extend(app.remembering.secrets_of(&exec));
     let (send, related) = oneshot::channel();
     let failed = outcome.exit_code != Some(0);
     let (task_app, guest, ended) = (app.clone(), guest.clone(), exec.clone());
@@ -168,6 +249,8 @@ fn facts(row: &SandboxRow, exec: &Exec, outcome: &ExecOutcome, tails: &Tails, no
         user: row.spec.user.clone(),
         workdir: row.spec.workdir.clone(),
         at_ms: now_ms,
+        earlier: Vec::new(),
+        secrets: remember::secret_values(&row.spec.env),
     }
 }
 
@@ -187,11 +270,17 @@ async fn keep(
     let view = &scope.primary.view;
     if let Some(tell) = tell {
         let related = remember::related(view, &facts, None).await?;
-        let _ = tell.send(related.into_iter().map(convert::related).collect());
+        let related: Vec<RelatedMemory> = related.into_iter().map(convert::related).collect();
+        app.remembering.found(exec, &related);
+        let _ = tell.send(related);
     }
     let failed = facts.exit_code != Some(0);
-    if mode == Remember::Errors && !failed && !has_open_failures(view).await? {
-        return Ok(());
+    if mode == Remember::Errors && !failed {
+        facts.earlier = app.remembering.went_well(&guest.sandbox().id);
+        app.remembering.note(&guest.sandbox().id, &facts);
+        if !has_open_failures(view).await? {
+            return Ok(());
+        }
     }
     facts.files_changed = files_changed(guest, &facts, exec.started_ms).await;
     let of = SessionOf { name: scope.label, since_ms };
@@ -212,26 +301,45 @@ async fn place(app: &App, row: &SandboxRow, exec: &str, facts: &mut ExecFacts) -
     let Ok(id) = exec.parse::<ExecId>() else { return Ok(()) };
     let Some(stored) = app.engine.catalog().exec(&row.tenant, &id).await? else { return Ok(()) };
     let said = |field: &str| stored.command.get(field).and_then(serde_json::Value::as_str).map(str::to_owned);
-    facts.workdir = said("workdir").or(facts.workdir.take());
+    facts.workdir = said("workdir").or_else(|| said("cwd")).or(facts.workdir.take());
     facts.user = said("user").or(facts.user.take());
     Ok(())
 }
 
 /// What in the working directory is younger than the exec. Nobody waits for this, and nothing of it is vital.
 async fn files_changed(guest: &Guest, facts: &ExecFacts, started_ms: u64) -> Vec<String> {
-    let Some(folder) = facts.workdir.as_deref().filter(|folder| *folder != "/") else { return Vec::new() };
+    let folder = match facts.workdir.as_deref() {
+        Some("/") => return Vec::new(),
+        Some(folder) => folder.to_owned(),
+        // As the guest does. One that is not there has nothing in it.
+        None => home_of(facts.user.as_deref()),
+    };
+    // Of what a guest lists only what it was asked for counts; and not caches and the like, which programs keep.
+    let wanted = |path: &str| {
+        let within = path.strip_prefix(folder.trim_end_matches('/'));
+        within.is_some_and(|rest| rest.starts_with('/') && !rest.contains("/."))
+    };
     let since_ms = i64::try_from(started_ms).unwrap_or(i64::MAX);
-    let list = ListFiles { path: folder.to_owned(), depth: FILES_DEPTH, entries_max: FILES_LISTED_MAX };
+    let list = ListFiles { path: folder.clone(), depth: FILES_DEPTH, entries_max: FILES_LISTED_MAX };
     let listed = tokio::time::timeout(GUEST_PATIENCE, listed(guest, list)).await;
     let mut changed: Vec<String> = listed
         .unwrap_or_default()
         .into_iter()
         .filter(|entry| entry.kind == protocol::FileKind::File && entry.modified_ms >= since_ms)
+        .filter(|entry| wanted(&entry.path))
         .map(|entry| entry.path)
         .collect();
     changed.sort();
     changed.truncate(FILES_CHANGED_MAX);
     changed
+}
+
+/// Where a process without a working directory starts.
+fn home_of(user: Option<&str>) -> String {
+    match user.unwrap_or("root").split(':').next().unwrap_or_default() {
+        "" | "root" | "0" => "/root".to_owned(),
+        name => format!("/home/{name}"),
+    }
 }
 
 async fn listed(guest: &Guest, list: ListFiles) -> Vec<protocol::FileEntry> {
@@ -250,14 +358,87 @@ async fn listed(guest: &Guest, list: ListFiles) -> Vec<protocol::FileEntry> {
     found
 }
 
+/// Remembers an exec that nobody waits for, when it ends. Its sandbox may sleep meanwhile, and is not woken for this.
+/// `promise` undoes what failed: that comes first.
+pub(super) fn remember_at_end(app: &Arc<App>, guest: &Guest, exec: &ExecId, promise: Option<Arc<Guarded>>) {
+    if guest.sandbox().spec.memory.remember == Remember::Off {
+        return;
+    }
+    let Ok(slot) = app.remembering.followed.clone().try_acquire_owned() else { return };
+    let (work_app, guest, exec) = (app.clone(), guest.looked_at(), exec.clone());
+    app.tasks.spawn(async move {
+        let _slot = slot;
+        let app = &work_app;
+        let work = async {
+            let (guest, info) = end_of(app, guest, &exec).await?;
+            let ended = convert::exec_started(&guest.sandbox().id, info);
+            let tails = tails_of(&guest, &ended).await.unwrap_or_default();
+            if let Some(promise) = promise {
+                promise.settled().await;
+            }
+            // Whoever watches it is told what is related to its failure.
+            tokio::time::sleep(WATCHERS_FIRST).await;
+            Some((guest, ended, tails))
+        };
+        let Some(Some((guest, ended, tails))) = app.draining.run_until_cancelled(work).await else { return };
+        let of = guest.sandbox();
+        let wanted = app.engine.get(&of.tenant, &of.id).await;
+        if wanted.is_ok_and(|row| row.spec.memory.remember != Remember::Off) {
+            remembered(app, &guest, ended, &tails).await;
+        }
+    });
+}
+
+/// The exec once it has ended; `None` where nobody can tell any more.
+async fn end_of(app: &App, mut guest: Guest, exec: &ExecId) -> Option<(Guest, ExecInfo)> {
+    let (tenant, sandbox) = (guest.sandbox().tenant.clone(), guest.sandbox().id.clone());
+    let timeout_ms = u64::try_from(END_PATIENCE.as_millis()).unwrap_or(u64::MAX);
+    let wait = Request::ExecWait { exec: exec.to_string(), timeout_ms };
+    let mut unknown = 0;
+    loop {
+        match guest.call_within::<ExecInfo>(END_PATIENCE + GUEST_PATIENCE, &wait).await {
+            Ok(info) if info.state == protocol::ExecState::Running => {
+                unknown = 0;
+                continue;
+            }
+            Ok(info) => return Some((guest, info)),
+            Err(_) => {}
+        }
+        // Its machine went to sleep, or away: the row says which.
+        match app.engine.get(&tenant, &sandbox).await.ok()?.state {
+            State::Running => {
+                unknown += 1;
+                guest = app.engine.guest(&tenant, &sandbox).await.ok()?.looked_at();
+            }
+            State::Paused | State::Hibernating | State::Hibernated | State::Waking | State::Restoring => {
+                unknown = 0;
+            }
+            State::Creating
+            | State::Starting
+            | State::Stopping
+            | State::Stopped
+            | State::Deleting
+            | State::Failed => return None,
+        }
+        if unknown > UNKNOWN_MAX {
+            return None;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
 /// The same for an exec whose output nobody here has read: its end is fetched first.
 pub(super) async fn remembered_late(
     app: &Arc<App>,
     tenant: &TenantId,
     sandbox: &SandboxId,
-    exec: Exec,
+    mut exec: Exec,
 ) -> Exec {
-    if exec.outcome.is_none() || app.remembering.is_known(&exec) {
+    if exec.outcome.is_none() {
+        return exec;
+    }
+    if let Some(related) = app.remembering.known(&exec) {
+        exec.related = related;
         return exec;
     }
     let fetched = async {

@@ -242,7 +242,8 @@ impl Guarded {
         exec
     }
 
-    async fn settled(&self) {
+    /// Until it is known whether it had to be undone, and it was.
+    pub(super) async fn settled(&self) {
         let open = |now: &Now| {
             now.rollback.as_ref().is_some_and(|rollback| rollback.state == RollbackState::Pending)
         };

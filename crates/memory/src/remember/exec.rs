@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::noise::{clean, strip_terminal};
 use super::normal::{error_line, normal_command, normal_error, shown_command};
-use super::secrets::scrub;
+use super::secrets::{scrub, without};
 use crate::NewEntry;
 
 /// Characters of output an entry keeps. The whole output is the exec's own; a memory of it is a reminder.
@@ -40,6 +40,25 @@ pub struct ExecFacts {
     pub workdir: Option<String>,
     /// When it ended.
     pub at_ms: u64,
+    /// What went well before it, for a mode that does not remember such: where it ends a failure, these may be why.
+    pub earlier: Vec<Earlier>,
+    /// Values it was given that are known to be secret, see [`super::secret_values`].
+    pub secrets: Vec<String>,
+}
+
+/// A command that went well, without its secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Earlier {
+    pub command: String,
+    pub at_ms: u64,
+}
+
+impl Earlier {
+    /// `None` for what changes nothing: nobody mended anything by looking.
+    pub fn of(command: &[String], at_ms: u64) -> Option<Self> {
+        let command = typed(command);
+        (!is_trivial(&command)).then_some(Self { command, at_ms })
+    }
 }
 
 /// How an exec ended, as far as remembering goes.
@@ -77,11 +96,11 @@ pub fn exec_entry(facts: &ExecFacts, mode: Remember) -> Option<NewEntry> {
 
 /// Reads an exec; pure.
 pub fn shape(facts: &ExecFacts) -> Shaped {
-    let typed = strip_terminal(&shown_command(&facts.command)).replace(['\r', '\u{8}'], "");
-    let command = cut(scrub(&typed).trim(), COMMAND_CHARACTERS_MAX);
+    let command = without(typed(&facts.command), &facts.secrets);
     // Secrets go first: a token broken by folding or cutting would no longer look like one.
-    let stderr = clean(&scrub(tail(&facts.stderr_tail, OUTPUT_READ_BYTES_MAX)));
-    let stdout = clean(&scrub(tail(&facts.stdout_tail, OUTPUT_READ_BYTES_MAX)));
+    let read =
+        |text: &str| clean(&without(scrub(tail(text, OUTPUT_READ_BYTES_MAX)).into_owned(), &facts.secrets));
+    let (stderr, stdout) = (read(&facts.stderr_tail), read(&facts.stdout_tail));
     let outcome = outcome_of(facts, &command, &stderr);
     let error = match outcome {
         Outcome::Failed => error_line(&stderr, &stdout).map(|line| cut(line, 300)),
@@ -90,6 +109,12 @@ pub fn shape(facts: &ExecFacts) -> Shaped {
     let fingerprint = fingerprint(&command, facts, outcome, error.as_deref());
     let output = excerpt(&stderr, &stdout, outcome, error.as_deref());
     Shaped { command, outcome, error, output, fingerprint }
+}
+
+/// A command as it was typed, without secrets and noise.
+fn typed(command: &[String]) -> String {
+    let typed = strip_terminal(&shown_command(command)).replace(['\r', '\u{8}'], "");
+    cut(scrub(&typed).trim(), COMMAND_CHARACTERS_MAX)
 }
 
 fn outcome_of(facts: &ExecFacts, command: &str, stderr: &str) -> Outcome {

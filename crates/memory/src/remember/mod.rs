@@ -23,11 +23,12 @@ mod tests_live;
 mod turn;
 
 pub(crate) use exec::cut;
-pub use exec::{ExecFacts, Outcome, Shaped, exec_entry, shape};
+pub use exec::{Earlier, ExecFacts, Outcome, Shaped, exec_entry, shape};
 pub use message::Message;
 pub use noise::{clean, strip_terminal};
 pub use normal::shown_command;
 pub use record::{Recorded, record};
 pub use related::{Fix, Related, related};
+pub use secrets::secret_values;
 pub use session::{SESSION_GAP_MS, SessionOf, current_session};
 pub use turn::{Turned, Who, turn};

@@ -161,12 +161,19 @@ async fn done_between(
     let mut between: Vec<Entry> = page.rows.into_iter().filter(|entry| entry.at_ms < facts.at_ms).collect();
     between.sort_by_key(|entry| (entry.at_ms, entry.seq));
     let mut done = Done { commands: Vec::new(), files: Vec::new() };
+    let mut commands: Vec<(u64, &str)> = between
+        .iter()
+        .filter_map(|entry| Some((entry.at_ms, entry.metadata.get("command")?.as_str()?)))
+        .collect();
+    let since_ms = last_ms(failure);
+    let earlier = facts.earlier.iter().filter(|one| (since_ms..=facts.at_ms).contains(&one.at_ms));
+    commands.extend(earlier.map(|one| (one.at_ms, one.command.as_str())));
+    commands.sort_by_key(|(at_ms, _)| *at_ms);
     // What was done last before it worked is likeliest to be what helped.
-    for entry in between.iter().rev() {
-        if let Some(command) = entry.metadata.get("command").and_then(Value::as_str)
-            && done.commands.len() < FIX_COMMANDS_MAX
-        {
-            done.commands.insert(0, super::cut(command, 200));
+    for (_, command) in commands.iter().rev() {
+        let command = super::cut(command, 200);
+        if done.commands.len() < FIX_COMMANDS_MAX && !done.commands.contains(&command) {
+            done.commands.insert(0, command);
         }
     }
     let told = between.iter().filter_map(|entry| entry.metadata.get("files")?.as_array()).flatten();

@@ -17,6 +17,8 @@ pub(super) fn facts(command: &str, exit_code: i32, stderr: &str) -> ExecFacts {
         user: Some("root".to_owned()),
         workdir: Some("/srv".to_owned()),
         at_ms: 1_794_745_845_000,
+        earlier: Vec::new(),
+        secrets: Vec::new(),
     }
 }
 
@@ -132,4 +134,22 @@ proptest! {
             prop_assert!(serde_json::to_string(&entry.metadata).unwrap().len() <= crate::limits::METADATA_BYTES_MAX);
         }
     }
+}
+
+#[test]
+fn a_secret_of_the_environment_is_gone_wherever_it_is_repeated() {
+    let env = [
+        ("DB_PASSWORD", "correct-horse"),
+        ("API_TOKEN", "tr0ub4dor"),
+        ("EDITOR", "emacs-nox"),
+        ("PIN_SECRET", "no"),
+    ];
+    let env: Vec<(String, String)> = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let secrets = super::secret_values(env.iter().map(|(name, value)| (name, value)));
+    assert_eq!(secrets, ["correct-horse", "tr0ub4dor"]);
+    let stderr = "error: login as app with correct-horse failed, emacs-nox is fine";
+    let failed = ExecFacts { secrets, ..facts("connect tr0ub4dor db", 1, stderr) };
+    let text = exec_entry(&failed, Remember::Errors).unwrap().text;
+    assert!(!text.contains("correct-horse") && !text.contains("tr0ub4dor"), "{text}");
+    assert!(text.contains("emacs-nox") && text.contains("login as app"), "{text}");
 }

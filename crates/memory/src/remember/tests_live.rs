@@ -147,3 +147,32 @@ async fn a_turn_is_stored_once() {
     );
     assert_eq!(count(&view).await, 3);
 }
+
+#[tokio::test]
+async fn what_was_run_between_a_failure_and_its_end_is_what_fixed_it_also_where_only_errors_are_kept() {
+    let world = World::new().await;
+    let view = world.view();
+    let at = |minute: u64| START_MS + minute * MINUTE_MS;
+    let failed = ExecFacts { at_ms: at(1), ..facts("make install", 2, "fatal: libssl not found") };
+    record(&view, &failed, Remember::Errors, "s").await.unwrap().unwrap();
+    let argv = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let commands =
+        ["apt-get install old", "ls -l", "apt-get install libssl-dev", "./configure --token=abc123def456"];
+    let earlier: Vec<_> =
+        (0..).zip(commands).filter_map(|(minute, line)| Earlier::of(&argv(line), at(minute))).collect();
+    assert_eq!(earlier.len(), 3, "looking mends nothing");
+    let fixed = ExecFacts { at_ms: at(9), earlier, ..facts("make install", 0, "") };
+    let fixed = record(&view, &fixed, Remember::Errors, "s").await.unwrap().unwrap();
+    assert_eq!(fixed.fixed.len(), 1);
+    let failure = view.get(&fixed.fixed[0]).await.unwrap();
+    assert_eq!(
+        failure.metadata["fix"]["commands"],
+        serde_json::json!(["apt-get install libssl-dev", "./configure --token=[secret removed]"]),
+        "what ran before it failed did not fix it, and secrets are gone"
+    );
+    assert!(failure.links.contains(&fixed.id));
+    let again = ExecFacts { at_ms: at(5_000), ..facts("make install", 2, "fatal: libssl not found") };
+    let told = related(&view, &again, None).await.unwrap();
+    let way_out = told[0].fixed_by.as_ref().unwrap();
+    assert_eq!(way_out.commands[0], "apt-get install libssl-dev");
+}

@@ -106,3 +106,53 @@ async fn what_was_undone_is_remembered_where_the_sandbox_goes_on() {
     assert_eq!(entries(&world, "?kind=error", 1).await.len(), 1);
     assert_eq!(world.texts("web", "?kind=note").await, ["before"]);
 }
+
+#[tokio::test]
+async fn an_exec_that_nobody_waits_for_is_remembered_when_it_ends() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    let exec = world.post("/v1/sandboxes/web/execs", json!({"argv": ["fail"]}), 201).await;
+    let kept = entries(&world, "?kind=error", 1).await;
+    assert!(kept[0]["text"].as_str().unwrap().contains("no such table"), "{kept:?}");
+    // Who asks later counts it no second time.
+    world.fetch(&format!("/v1/sandboxes/web/execs/{}/wait", exec["id"].as_str().unwrap())).await;
+    all_written(&world).await;
+    assert_eq!(entries(&world, "", 1).await[0]["count"], 1);
+}
+
+#[tokio::test]
+async fn the_files_of_an_exec_without_a_working_directory_are_those_of_its_users_home() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    for path in ["/root/build/out.txt", "/root/.cache/junk", "/elsewhere"] {
+        let request = world.request(&world.key, "PUT", &format!("/v1/sandboxes/web/files?path={path}"));
+        world.raw(request.body("x".into()).unwrap()).await.expect(200);
+    }
+    run(&world, &["fail"]).await;
+    let kept = entries(&world, "?kind=error", 1).await;
+    assert_eq!(kept[0]["metadata"]["files"], json!(["/root/build/out.txt"]), "{kept:?}");
+}
+
+#[tokio::test]
+async fn an_entry_without_a_session_joins_the_one_the_sandbox_is_in() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    run(&world, &["fail"]).await;
+    let session = entries(&world, "?kind=error", 1).await[0]["session"].as_str().unwrap().to_owned();
+    let entry = async |body: Value| -> Value {
+        let added = world.post("/v1/memory/web/entries", body, 201).await;
+        world.fetch(&format!("/v1/memory/web/entries/{}", added["entries"][0]["id"].as_str().unwrap())).await
+    };
+    assert_eq!(entry(json!({"text": "a note"})).await["session"], json!(session));
+    assert_eq!(entry(json!({"text": "of mine", "session": "mine"})).await["session"], "mine");
+    let long_ago = entry(json!({"text": "long ago", "at_ms": 1})).await;
+    assert!(long_ago["session"].is_null(), "what happened at another time is of no session: {long_ago}");
+    // After a pause another one begins; of a space nobody is in one.
+    world.clock.advance(3_600_000);
+    let later = entry(json!({"text": "much later"})).await;
+    assert_ne!(later["session"], json!(session));
+    assert!(later["session"].as_str().unwrap().starts_with("web "), "{later}");
+    world.post("/v1/spaces", json!({"name": "ops"}), 201).await;
+    world.post("/v1/memory/space:ops/entries", json!({"text": "in a space"}), 201).await;
+    assert!(world.fetch("/v1/memory/space:ops/entries").await["items"][0]["session"].is_null());
+}
