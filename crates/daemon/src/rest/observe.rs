@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use burrow_api::ErrorCode;
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::header::RETRY_AFTER;
 use http::{HeaderName, HeaderValue};
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
@@ -74,15 +75,37 @@ pub(super) async fn admit(State(app): State<Arc<App>>, mut request: Request, nex
     let slots = match request.extensions().get::<Door>() {
         None => app.requests.clone(),
         // Of its own, so that no sandbox takes the daemon's.
-        Some(door) => door.slots.clone(),
+        Some(door) => {
+            if let Err(seconds) = door.rate.take(app.engine.now_ms()) {
+                return later("the sandbox asks too often", "ask less often", seconds);
+            }
+            door.slots.clone()
+        }
     };
     let Ok(permit) = slots.try_acquire_owned() else {
-        return ApiError::new(ErrorCode::Busy, "the daemon has too many requests at once")
-            .hint("try again in a moment, or raise `limits.requests` in the configuration")
-            .into_response();
+        if request.extensions().get::<Door>().is_some() {
+            return later("the sandbox asks too much at once", "let what was asked be answered first", 1);
+        }
+        let hint = "try again in a moment, or raise `limits.requests` in the configuration";
+        return later("the daemon has too many requests at once", hint, 1);
     };
     let in_flight = request.extensions_mut().remove();
-    next.run(request).await.map(|body| Body::new(Admitted { body, _permit: permit, _in_flight: in_flight }))
+    let turns = request.extensions().get::<Door>().map(|door| door.turns.clone());
+    let turn = match &turns {
+        Some(turns) => Some(turns.acquire().await.expect("the semaphore is never closed")),
+        None => None,
+    };
+    let answer = next.run(request).await;
+    // What follows is its body, which may last.
+    drop(turn);
+    answer.map(|body| Body::new(Admitted { body, _permit: permit, _in_flight: in_flight }))
+}
+
+/// Refused for now.
+fn later(why: &str, hint: &str, seconds: u64) -> Response {
+    let mut response = ApiError::new(ErrorCode::Busy, why).hint(hint).into_response();
+    response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    response
 }
 
 struct Admitted {

@@ -16,6 +16,7 @@ pub(crate) mod kv;
 pub(crate) mod kv_watch;
 pub(crate) mod lines;
 mod moment;
+pub(crate) mod rate;
 pub(crate) mod search;
 pub(crate) mod skill_run;
 pub(crate) mod skills;
@@ -39,6 +40,10 @@ pub(crate) use whose::Door;
 
 /// Requests of one sandbox at once, watches included.
 const DOOR_REQUESTS_MAX: usize = 64;
+
+/// Those of them that are worked on at once; the others wait for their turn. Half of the reads a host does at once, so that
+/// whoever else asks meanwhile is answered.
+const DOOR_TURNS_MAX: usize = 8;
 
 /// All of it, for keys.
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -99,7 +104,13 @@ pub(crate) fn memory_door_router(app: Arc<App>, tenant: TenantId, sandbox: Sandb
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
         // In front of all, so that all know who asks.
-        .layer(Extension(Door { tenant, sandbox, slots: Arc::new(Semaphore::new(DOOR_REQUESTS_MAX)) }))
+        .layer(Extension(Door {
+            tenant,
+            sandbox,
+            slots: Arc::new(Semaphore::new(DOOR_REQUESTS_MAX)),
+            turns: Arc::new(Semaphore::new(DOOR_TURNS_MAX)),
+            rate: Arc::new(rate::Rate::full(app.engine.now_ms())),
+        }))
         .with_state(app)
 }
 

@@ -27,6 +27,7 @@ use super::super::App;
 use super::super::auth::{Caller, Executor, Reader, check_reference, snapshot_within};
 use super::super::error::ApiError;
 use super::moment::{Moment, moment};
+use super::rate::Rate;
 
 /// What names the primary space wherever spaces are named.
 const OWN: &str = "own";
@@ -41,6 +42,10 @@ pub(crate) struct Door {
     pub(crate) sandbox: SandboxId,
     /// Requests at once through this door.
     pub(crate) slots: Arc<Semaphore>,
+    /// Of them, those that are worked on at once.
+    pub(crate) turns: Arc<Semaphore>,
+    /// And how often.
+    pub(crate) rate: Arc<Rate>,
 }
 
 /// Who asks.

@@ -105,3 +105,55 @@ async fn one_door_cannot_take_the_daemons_places() {
     assert_eq!(refused, 429);
     world.send("GET", "/v1/memory/web").await.expect(200);
 }
+
+/// Refused for now, and told when to come back.
+#[track_caller]
+fn told_to_wait(answer: &Answer) {
+    answer.refused(429, "busy");
+    let seconds: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=60).contains(&seconds), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_asks_too_often_is_told_to_wait_and_others_are_answered() {
+    let world = World::new().await;
+    let (web, other) = (world.sandbox("web").await, world.sandbox("other").await);
+    let (inside, beside) = (door(&world, &web), door(&world, &other));
+    // The clock stands still, so nothing fills up again meanwhile.
+    let mut answered = 0;
+    let refused = loop {
+        let answer = ask(&inside, "GET", "/v1/memory/self/kv/none", "").await;
+        if answer.status != 404 {
+            break answer;
+        }
+        answered += 1;
+        assert!(answered < 10_000, "never refused");
+    };
+    told_to_wait(&refused);
+    ask(&beside, "GET", "/v1/memory/self/kv/none", "").await.refused(404, "not_found");
+    world.fetch("/v1/memory/web").await;
+    world.clock.advance(1_000);
+    ask(&inside, "GET", "/v1/memory/self/kv/none", "").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_asks_too_much_at_once_is_told_to_wait_and_others_are_answered() {
+    let world = World::new().await;
+    let (web, other) = (world.sandbox("web").await, world.sandbox("other").await);
+    let inside = door(&world, &web);
+    let watch = || Request::get("/v1/memory/self/kv-watch").body(Body::empty()).unwrap();
+    let mut held = Vec::new();
+    let refused = loop {
+        let answer = inside.clone().oneshot(watch()).await.unwrap();
+        if answer.status() != 200 {
+            break read(answer).await;
+        }
+        held.push(answer);
+        assert!(held.len() < 10_000, "never refused");
+    };
+    told_to_wait(&refused);
+    ask(&door(&world, &other), "GET", "/v1/memory/self/kv", "").await.expect(200);
+    world.fetch("/v1/memory/web").await;
+    drop(held);
+    ask(&inside, "GET", "/v1/memory/self/kv", "").await.expect(200);
+}
