@@ -35,7 +35,8 @@ pub(super) struct StatsArgs {
 
 /// Bring what a fork remembered back to its parent
 ///
-/// Duplicates are joined; what cannot both hold is listed, and both are kept.
+/// Duplicates are joined. What cannot both hold is listed, and what is here stays until --entries or --kv say who wins: in
+/// this merge, or in a later one of the same fork.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
