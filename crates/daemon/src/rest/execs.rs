@@ -126,7 +126,7 @@ async fn run(
 ) -> Result<Answer, ApiError> {
     let guarded = Guarded::take(&app, &tenant, &sandbox, &options.argv, wish).await?;
     let began = Instant::now();
-    let wait = options.attach.is_some();
+    let (wait, then_stop) = (options.attach.is_some(), options.then_stop);
     let secrets = burrow_memory::remember::secret_values(&options.env);
     let begun = match guarded.as_ref().and_then(|guarded| guarded.promise()) {
         Some(promise) => app.engine.exec_promising(&tenant, &sandbox, options, &promise).await,
@@ -169,7 +169,10 @@ async fn run(
     if let Some(input) = input {
         feed(&app, &started, input).await;
     }
-    remember_at_end(&app, &started.guest, &started.id, guarded);
+    // A sandbox that ends with it ends once its output was read, and a reader of ours would count as the one it waits for.
+    if !then_stop {
+        remember_at_end(&app, &started.guest, &started.id, guarded);
+    }
     let exec = app.rollbacks.told(convert::exec_started(&sandbox, started.info));
     Answer::json(StatusCode::CREATED, &exec)
 }
