@@ -18,6 +18,8 @@ else
 fi
 if deny=$("$repo/scripts/get-cargo-deny.sh"); then
     say "cargo deny"
+    # It reads the manifests of all dependencies, those for other systems included, which no build here has fetched.
+    as_builder cargo fetch --locked --quiet
     # Advisories come from a database on the network and change without us: `cargo deny check advisories` on its own.
     as_builder "$deny" --offline --log-level warn check --hide-inclusion-graph licenses bans sources
 else
