@@ -146,9 +146,11 @@ impl Remembering {
         }
     }
 
-    fn secrets_of(&self, exec: &Exec) -> Vec<String> {
-        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.iter().find(|(of, _)| *of == exec.id).map(|(_, secrets)| secrets.clone()).unwrap_or_default()
+    /// What an exec that has ended was given; it is not kept any longer.
+    fn take_secrets(&self, exec: &Exec) -> Vec<String> {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = given.iter().position(|(of, _)| *of == exec.id);
+        at.and_then(|at| given.remove(at)).map(|(_, secrets)| secrets).unwrap_or_default()
     }
 
     /// Keeps what went well in mind: it may be what mends a failure.
@@ -201,6 +203,7 @@ pub(super) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, ta
     let mode = guest.sandbox().spec.memory.remember;
     let Some(outcome) = exec.outcome.clone() else { return exec };
     if mode == Remember::Off {
+        app.remembering.take_secrets(&exec);
         return exec;
     }
     if !app.remembering.first(&exec) {
@@ -212,7 +215,7 @@ pub(super) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, ta
         return exec;
     };
     let mut facts = facts(guest.sandbox(), &exec, &outcome, tails, app.engine.now_ms());
-    facts.secrets.extend(app.remembering.secrets_of(&exec));
+    facts.secrets.extend(app.remembering.take_secrets(&exec));
     let (send, related) = oneshot::channel();
     let failed = outcome.exit_code != Some(0);
     let (task_app, guest, ended) = (app.clone(), guest.clone(), exec.clone());
