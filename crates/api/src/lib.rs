@@ -4,6 +4,7 @@
 //! their name ends with. Requests refuse unknown fields; answers may gain fields. What is absent: behaviour.
 
 mod attach;
+mod audit;
 pub mod defaults;
 mod error;
 mod event;
@@ -16,8 +17,10 @@ mod lineage;
 pub mod memory;
 mod network;
 mod page;
+pub mod policy;
 mod port;
 mod sandbox;
+mod secret;
 mod service;
 mod sleep;
 mod snapshot;
@@ -25,6 +28,7 @@ mod snapshot;
 pub use attach::{
     AttachClientMessage, AttachServerMessage, OUTPUT_HEADER_BYTES, decode_output, encode_output,
 };
+pub use audit::{AuditCheckpoint, AuditConsistency, AuditEvent, AuditInclusion};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use event::Event;
 pub use exec::{
@@ -45,15 +49,16 @@ pub use lineage::{
     CollectGarbage, GarbageAction, GarbageItem, GarbageKind, GarbageReport, Tree, TreeNode, TreeNodeKind,
 };
 pub use network::{
-    EgressCounters, EgressDenied, EgressEntry, EgressExplanation, EgressKind, EgressQuestion,
-    EgressRuleInForce, EgressStatus, EgressStep, EgressTrial, EgressVerdict, Network, NetworkMode,
-    NetworkRequest, UpdateNetwork,
+    AnswerApproval, BudgetLeft, EgressApproval, EgressCounters, EgressDenied, EgressEntry, EgressExplanation,
+    EgressKind, EgressQuestion, EgressRequestExplained, EgressRequestRule, EgressRuleInForce, EgressStatus,
+    EgressStep, EgressTrial, EgressVerdict, Network, NetworkMode, NetworkRequest, UpdateNetwork,
 };
 pub use page::Page;
 pub use port::{CreatePortUrl, Port, PortMessage, PortUrl};
 pub use sandbox::{
     CreateSandbox, Limits, LimitsRequest, Sandbox, SandboxState, Stats, StopReason, UpdateSandbox,
 };
+pub use secret::{RotateSecret, Secret, SecretPlaceholder, SecretScope, SecretSlot, SecretUser, SetSecret};
 pub use service::{CreateService, RestartPolicy, Service, ServiceState};
 pub use sleep::{
     Origin, OriginKind, RotatePolicy, RotateRequest, SleepPolicy, SleepRequest, SnapshotPolicy,

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::policy::{Approve, BudgetDocument, RuleDocument};
+
 /// How far a sandbox may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -40,6 +42,10 @@ pub struct NetworkRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 64)]
     pub sets: Option<Vec<String>>,
+    /// Rules about requests, as in a policy document: which are decrypted, and what is put into them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 200)]
+    pub requests: Option<Vec<RuleDocument>>,
 }
 
 /// What a sandbox may reach from now on. What is absent stays; connections that are no longer allowed are cut.
@@ -70,6 +76,14 @@ pub struct UpdateNetwork {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub remove_sets: Vec<String>,
+    /// All rules about requests there are afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 200)]
+    pub requests: Option<Vec<RuleDocument>>,
+    /// Rules about requests to add; one that is there already stays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 200)]
+    pub add_requests: Vec<RuleDocument>,
 }
 
 /// What a sandbox may reach.
@@ -80,12 +94,15 @@ pub struct Network {
     pub allow: Vec<String>,
     /// Names of host sets.
     pub sets: Vec<String>,
+    /// Its rules about requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RuleDocument>,
 }
 
 impl Default for Network {
     /// What a sandbox of a daemon that does not tell has: nothing.
     fn default() -> Self {
-        Self { mode: NetworkMode::None, allow: Vec::new(), sets: Vec::new() }
+        Self { mode: NetworkMode::None, allow: Vec::new(), sets: Vec::new(), requests: Vec::new() }
     }
 }
 
@@ -177,6 +194,10 @@ pub struct EgressQuestion {
     /// `https://host/path`, `http://host`, `tcp://host:port`, `host:port` or `host`, which means HTTPS.
     #[schema(min_length = 1, max_length = 2048)]
     pub target: String,
+    /// Of the request that is asked about, where its host is decrypted; `GET` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 32)]
+    pub method: Option<String>,
 }
 
 /// What would happen, without anything being looked up or dialled.
@@ -196,6 +217,81 @@ pub struct EgressExplanation {
     pub because: String,
     /// What to do to have it otherwise.
     pub hint: Option<String>,
+    /// What is done to the request; absent where nothing is decrypted and no rule about requests is about the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<EgressRequestExplained>,
+}
+
+/// What would be done to one request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EgressRequestExplained {
+    pub method: String,
+    /// As it is matched.
+    pub path: String,
+    /// Whether it would be decrypted.
+    pub decrypted: bool,
+    /// The secret that would be put in.
+    pub secret: Option<String>,
+    /// Where: `header authorization`, `query key`, …
+    pub slot: Option<String>,
+    /// What is left of the rule's budget; absent without one, or while the sandbox does not run.
+    pub left: Option<BudgetLeft>,
+    /// Whether a person is asked before.
+    pub approval: bool,
+}
+
+/// What is left of a rule's budget now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BudgetLeft {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_this_minute: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_today: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_out_today: Option<u64>,
+}
+
+/// A rule about requests, and how it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EgressRequestRule {
+    pub rule: RuleDocument,
+    /// In one line.
+    pub text: String,
+    /// Why it lets nothing through now, if so: its secret is gone, cannot be opened, or may not go there any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetDocument>,
+    /// Absent without a budget, or while the sandbox does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<BudgetLeft>,
+}
+
+/// A request that waits for somebody to agree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EgressApproval {
+    /// In its sandbox, until its network is opened anew.
+    pub id: u64,
+    /// The rule that asks, in one line.
+    pub rule: String,
+    /// How far a yes goes.
+    pub approve: Approve,
+    pub method: String,
+    pub host: String,
+    pub port: u16,
+    /// Without its query.
+    pub path: String,
+    /// The secret that would go along.
+    pub secret: Option<String>,
+    /// Since when it waits.
+    pub since_ms: u64,
+}
+
+/// `POST …/egress/approvals/{approval}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerApproval {
+    pub allow: bool,
 }
 
 /// What did happen when the egress process tried.
@@ -225,6 +321,9 @@ pub struct EgressStatus {
     pub network: Network,
     /// Every rule in force, those of its host sets included.
     pub rules: Vec<EgressRuleInForce>,
+    /// Its rules about requests, and how they stand.
+    #[serde(default)]
+    pub requests: Vec<EgressRequestRule>,
     /// Host sets it names that the configuration does not have any more.
     pub missing_sets: Vec<String>,
     /// Absent while the sandbox does not run.

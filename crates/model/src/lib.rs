@@ -13,6 +13,7 @@ mod memory;
 mod name;
 pub mod network;
 mod policy;
+mod secret;
 mod snapshot;
 mod spec;
 
@@ -35,6 +36,10 @@ pub use network::{EgressRule, HostName, HostPattern, IpRange, NetworkMode, Netwo
 pub use policy::{
     PERIOD_MS_MAX, PERIOD_MS_MIN, PolicyError, RotatePolicy, SLEEP_MS_MAX, SLEEP_MS_MIN, SleepPolicy,
     SnapshotPolicy,
+};
+pub use secret::{
+    BasicUser, CEILING_MAX, Format, HeaderName, PlaceholderSpec, QueryName, SECRET_BYTES_MAX,
+    SECRET_BYTES_MIN, SecretBytes, SecretError, SecretSpec, Slot,
 };
 pub use snapshot::{
     CHANGES_MAX, Change, ChangeKind, Changes, DESCRIPTION_LENGTH_MAX, DescriptionError, Origin, OriginKind,

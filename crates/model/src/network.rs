@@ -9,7 +9,9 @@
 //! Pure: which addresses may be dialled and how a connection is judged is the egress crate's.
 
 mod host;
+mod overlap;
 mod range;
+mod request;
 mod rule;
 
 use std::fmt;
@@ -20,7 +22,12 @@ use serde::{Deserialize, Serialize};
 use crate::Name;
 
 pub use host::{HostName, HostNameError, HostPattern};
+pub use overlap::overlapping;
 pub use range::{IpRange, IpRangeError};
+pub use request::{
+    Approve, Budget, Method, PathPattern, REQUEST_RULES_MAX, RequestRule, RequestRuleError, RequestScope,
+    RuleMode, SCOPE_ITEMS_MAX,
+};
 pub use rule::{EgressRule, PortRange, RuleError, RuleProtocol};
 
 /// Rules of one sandbox, its sets not counted. A policy is looked at by people; a longer list belongs in a named set.
@@ -38,12 +45,15 @@ pub struct NetworkPolicy {
     /// Named sets of rules from the configuration, as they are there whenever the policy is applied.
     #[serde(default)]
     pub sets: Vec<Name>,
+    /// Rules about requests, which decrypt their hosts or put secrets in. The first that covers a request decides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestRule>,
 }
 
 impl NetworkPolicy {
     /// An allow-list with nothing in it: what every sandbox gets unless somebody says otherwise.
     pub fn closed() -> Self {
-        Self { mode: NetworkMode::Allowlist, rules: Vec::new(), sets: Vec::new() }
+        Self { mode: NetworkMode::Allowlist, rules: Vec::new(), sets: Vec::new(), requests: Vec::new() }
     }
 }
 

@@ -1,0 +1,376 @@
+//! Secrets: what they are called, where they may go, and how they are put there. Their values are [`SecretBytes`], which
+//! show nothing of themselves.
+//!
+//! The owner of a secret fixes its *ceiling*: hosts, methods and paths beyond which no policy of any sandbox can carry it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::Name;
+use crate::network::RequestScope;
+
+/// A secret is a token, a password or a certificate with its key; not a file store.
+pub const SECRET_BYTES_MAX: usize = 64 * 1024;
+
+/// A shorter one would be found, and blotted out, in every other answer.
+pub const SECRET_BYTES_MIN: usize = 8;
+
+/// Scopes in one ceiling.
+pub const CEILING_MAX: usize = 32;
+
+const FORMAT_LENGTH_MAX: usize = 256;
+const HEADER_NAME_LENGTH_MAX: usize = 64;
+const VARIABLE_LENGTH_MAX: usize = 128;
+const PREFIX_LENGTH_MAX: usize = 64;
+
+/// A secret as its owner declared it, without its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretSpec {
+    pub name: Name,
+    /// The ceiling. Never empty: a secret that may go nowhere is of no use, one that may go everywhere is none.
+    pub allow: Vec<RequestScope>,
+    pub slot: Slot,
+    /// What programs inside see instead of it, if they must see something.
+    #[serde(default)]
+    pub placeholder: Option<PlaceholderSpec>,
+}
+
+/// Where in a request a secret is put. Whatever the program put there itself is taken away before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Slot {
+    Header {
+        name: HeaderName,
+        format: Format,
+    },
+    /// The same in gRPC: only in requests whose content type is gRPC's; a name that ends in `-bin` is sent as base64.
+    GrpcMetadata {
+        name: HeaderName,
+        format: Format,
+    },
+    /// A parameter of the query.
+    Query {
+        name: QueryName,
+    },
+    /// `Authorization: Basic`, the secret being the password.
+    Basic {
+        user: BasicUser,
+    },
+    /// The secret is a certificate chain and its key, in PEM; shown to the host when it asks for one.
+    ClientCert,
+}
+
+/// A variable inside that holds a fake token of the right shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceholderSpec {
+    /// Of the environment, such as `OPENAI_API_KEY`.
+    pub env: String,
+    /// What the fake begins with, such as `sk-`, since SDKs look at it.
+    #[serde(default)]
+    pub prefix: String,
+}
+
+/// `Bearer {}`: where the secret stands in a header.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Format(Box<str>);
+
+/// The name of a header, in lower case, that is a program's to set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HeaderName(Box<str>);
+
+/// The name of a parameter of a query: letters, digits, `-`, `_`, `.`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct QueryName(Box<str>);
+
+/// The user of a basic authorisation: visible ASCII without `:`; may be empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BasicUser(Box<str>);
+
+/// Bytes that are cleared when they go, and never shown.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct SecretBytes(zeroize::Zeroizing<Vec<u8>>);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecretError {
+    #[error(
+        "a format holds `{{}}` once, where the secret stands, and no control characters, as in `Bearer {{}}`"
+    )]
+    Format,
+    #[error("`{name}` is not the name of a header that a secret may stand in")]
+    Header { name: String },
+    #[error("the name of a parameter holds letters, digits, `-`, `_` and `.`")]
+    Query,
+    #[error("a user name holds visible ASCII characters and no `:`")]
+    User,
+    #[error("a secret is {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")]
+    Length,
+    #[error("a secret that stands in a request holds no control characters and nothing beyond ASCII")]
+    Characters,
+    #[error("a secret is allowed to go to 1 to {CEILING_MAX} places")]
+    Ceiling,
+    #[error("a client certificate cannot have a placeholder: programs hold no part of it")]
+    NoPlaceholder,
+    #[error("a variable is letters, digits and `_`, and does not begin with a digit")]
+    Variable,
+    #[error("what a placeholder begins with is at most 64 letters, digits, `-`, `_` and `.`")]
+    Prefix,
+    #[error("a secret that travels is base64")]
+    Encoding,
+}
+
+// === impl SecretBytes ===
+
+impl SecretBytes {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(zeroize::Zeroizing::new(bytes))
+    }
+
+    /// The one way to see it: call it where it is used, and keep no copy.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl TryFrom<String> for SecretBytes {
+    type Error = SecretError;
+
+    fn try_from(text: String) -> Result<Self, SecretError> {
+        let text = zeroize::Zeroizing::new(text);
+        let bytes = data_encoding::BASE64.decode(text.as_bytes()).map_err(|_| SecretError::Encoding)?;
+        Ok(Self::new(bytes))
+    }
+}
+
+impl Serialize for SecretBytes {
+    /// Straight to where it goes: a text in between would stay in memory that nobody clears.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&data_encoding::BASE64.encode_display(self.expose()))
+    }
+}
+
+// === impl SecretSpec ===
+
+impl SecretSpec {
+    /// Refuses a declaration that could do nothing, or too much.
+    pub fn check(&self) -> Result<(), SecretError> {
+        if !(1..=CEILING_MAX).contains(&self.allow.len()) {
+            return Err(SecretError::Ceiling);
+        }
+        let Some(placeholder) = &self.placeholder else { return Ok(()) };
+        if self.slot == Slot::ClientCert {
+            return Err(SecretError::NoPlaceholder);
+        }
+        placeholder.check()
+    }
+}
+
+impl PlaceholderSpec {
+    pub fn check(&self) -> Result<(), SecretError> {
+        let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        let named = (1..=VARIABLE_LENGTH_MAX).contains(&self.env.len())
+            && self.env.bytes().all(word)
+            && !self.env.starts_with(|c: char| c.is_ascii_digit());
+        if !named {
+            return Err(SecretError::Variable);
+        }
+        let plain = self.prefix.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+        if plain && self.prefix.len() <= PREFIX_LENGTH_MAX { Ok(()) } else { Err(SecretError::Prefix) }
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    /// Refuses a value that could not stand there, or would end a header early (E-S8).
+    pub fn check(&self, value: &SecretBytes) -> Result<(), SecretError> {
+        let bytes = value.expose();
+        if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len()) {
+            return Err(SecretError::Length);
+        }
+        match self {
+            Self::Header { .. } | Self::Query { .. } | Self::Basic { .. } | Self::GrpcMetadata { .. } => {
+                let plain = bytes.iter().all(|b| (0x20..0x7f).contains(b));
+                if plain { Ok(()) } else { Err(SecretError::Characters) }
+            }
+            Self::ClientCert => Ok(()),
+        }
+    }
+
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Header { .. } => "header",
+            Self::GrpcMetadata { .. } => "grpcMetadata",
+            Self::Query { .. } => "query",
+            Self::Basic { .. } => "basic",
+            Self::ClientCert => "clientCert",
+        }
+    }
+}
+
+// === impl Format ===
+
+impl Format {
+    /// The secret and nothing else.
+    pub fn plain() -> Self {
+        Self("{}".into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What stands before and behind the secret.
+    pub fn around(&self) -> (&str, &str) {
+        self.0.split_once("{}").expect("a format holds `{}`, by its parser")
+    }
+}
+
+impl std::str::FromStr for Format {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        let plain = text.bytes().all(|b| (0x20..0x7f).contains(&b));
+        let once = text.matches("{}").count() == 1 && text.matches(['{', '}']).count() == 2;
+        if plain && once && text.len() <= FORMAT_LENGTH_MAX {
+            Ok(Self(text.into()))
+        } else {
+            Err(SecretError::Format)
+        }
+    }
+}
+
+// === impl HeaderName ===
+
+/// Headers that say how a message is framed or where it goes: a secret in one of them would break the request.
+const RESERVED: [&str; 13] = [
+    "host",
+    "connection",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "keep-alive",
+    "proxy-connection",
+    "expect",
+    "accept-encoding",
+    "range",
+];
+
+impl HeaderName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::str::FromStr for HeaderName {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        let name = text.to_ascii_lowercase();
+        let token =
+            name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_'));
+        let length = (1..=HEADER_NAME_LENGTH_MAX).contains(&name.len());
+        if token && length && !RESERVED.contains(&name.as_str()) {
+            Ok(Self(name.into()))
+        } else {
+            Err(SecretError::Header { name: text.chars().take(60).flat_map(char::escape_default).collect() })
+        }
+    }
+}
+
+impl QueryName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::str::FromStr for QueryName {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+        let length = (1..=HEADER_NAME_LENGTH_MAX).contains(&text.len());
+        if plain && length { Ok(Self(text.into())) } else { Err(SecretError::Query) }
+    }
+}
+
+impl BasicUser {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::str::FromStr for BasicUser {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b':');
+        if plain && text.len() <= FORMAT_LENGTH_MAX { Ok(Self(text.into())) } else { Err(SecretError::User) }
+    }
+}
+
+macro_rules! as_strings {
+    ($($kind:ident),+) => {$(
+        impl TryFrom<String> for $kind {
+            type Error = SecretError;
+
+            fn try_from(text: String) -> Result<Self, SecretError> {
+                text.parse()
+            }
+        }
+
+        impl From<$kind> for String {
+            fn from(value: $kind) -> String {
+                value.0.into()
+            }
+        }
+    )+};
+}
+
+as_strings!(Format, HeaderName, QueryName, BasicUser);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_shows_nothing_of_itself() {
+        let secret = SecretBytes::new(b"sk-canary-1234".to_vec());
+        let spec = format!("{secret:?} {:?}", Some(&secret));
+        assert_eq!(spec, "*** Some(***)");
+        let back: SecretBytes = serde_json::from_str(&serde_json::to_string(&secret).unwrap()).unwrap();
+        assert_eq!(back, secret);
+    }
+
+    #[test]
+    fn e_s8_what_would_end_a_header_early_is_refused() {
+        let header =
+            Slot::Header { name: "Authorization".parse().unwrap(), format: "Bearer {}".parse().unwrap() };
+        for bad in ["abcdefgh\r\nX-Evil: 1", "abcdefgh\0", "abcdefgh\n", "pässwörter", "short"] {
+            assert!(header.check(&SecretBytes::new(bad.as_bytes().to_vec())).is_err(), "{bad:?}");
+        }
+        assert_eq!(header.check(&SecretBytes::new(b"sk-abcdefgh".to_vec())), Ok(()));
+        for bad in ["Bearer", "{}{}", "a{b}{}", "{}\r\n", "Bearer {}\u{e4}"] {
+            assert_eq!(bad.parse::<Format>(), Err(SecretError::Format), "{bad:?}");
+        }
+        for bad in ["", "Host", "Content-Length", "x y", "x:y", "x\r\ny", "Transfer-Encoding"] {
+            assert!(bad.parse::<HeaderName>().is_err(), "{bad:?}");
+        }
+        assert_eq!("X-API-Key".parse::<HeaderName>().unwrap().as_str(), "x-api-key");
+        assert_eq!("Bearer {}".parse::<Format>().unwrap().around(), ("Bearer ", ""));
+    }
+}
