@@ -1,0 +1,287 @@
+//! The log itself: SQLite, append-only, one Merkle tree per tenant.
+//!
+//! ```text
+//!  append, ingest, retain ──bounded queue──► one thread: one commit for all that wait ──► answers
+//!  list, export, proofs   ──► connections that only read
+//! ```
+//!
+//! Invariants:
+//! - Leaves, the edge of the tree, its signed checkpoint and the place in the spool change in one commit. So a kill at any
+//!   moment leaves each event in the log exactly once, and a log whose checkpoint fits it.
+//! - Checkpoints come from the edge, which only grows by appending, never from the leaves as they are found: a leaf that
+//!   somebody changed or removed no longer fits the checkpoint, and the daemon does not sign it away.
+//! - What is given out (checkpoints, proofs, exports) is synced first: a power cut never takes back what somebody else holds
+//!   a proof of.
+
+mod entries;
+mod proofs;
+mod writer;
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burrow_model::TenantId;
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::watch;
+
+use crate::Event;
+use crate::note::{NoteError, PublicKey, SigningKey};
+use writer::{Queue, WriterThread};
+
+pub use entries::{Entry, Filter, Outline};
+pub use proofs::{ConsistencyProof, InclusionProof};
+
+/// Raised with every change of the schema.
+const VERSION: i64 = 1;
+
+/// Of the signing key, beside the log.
+const KEY_FILE: &str = "key";
+
+/// Pages copied at once.
+const COPY_PAGES: i32 = 1024;
+
+/// Connections for reading that are kept open.
+const READERS_KEPT: usize = 4;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("could not {step} `{}`", .path.display())]
+    File { step: &'static str, path: PathBuf, source: io::Error },
+    #[error("the audit log could not be read or written")]
+    Sqlite(#[source] rusqlite::Error),
+    #[error("could not commit to the audit log")]
+    Commit { source: Arc<StoreError> },
+    #[error("the disk that holds the audit log is full")]
+    Full,
+    #[error("the audit log is of version {found}, and this program knows {VERSION}")]
+    Version { found: i64 },
+    #[error(transparent)]
+    Note(#[from] NoteError),
+    #[error("the audit log of `{tenant}` was changed: {what}")]
+    Tampered { tenant: TenantId, what: &'static str },
+    #[error("the log has {size} events, and {asked} is not among them")]
+    OutOfRange { asked: u64, size: u64 },
+    #[error("segment {segment} of the spool was read to {known}, not to {from}")]
+    Moved { segment: u64, from: u64, known: u64 },
+    #[error("could not start the audit log's thread")]
+    Thread { source: io::Error },
+    #[error("the audit log is closed")]
+    Closed,
+}
+
+impl StoreError {
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Full => Some("make room on that disk"),
+            Self::Version { .. } => Some("a newer Burrow wrote it; use that one"),
+            Self::Tampered { .. } | Self::Note(_) => Some(
+                "keep a copy of the `audit` folder as evidence and compare it with a checkpoint kept elsewhere \
+                 (`burrow audit verify`); the daemon starts a new log once the folder is moved away",
+            ),
+            Self::File { .. } | Self::Sqlite(_) | Self::OutOfRange { .. } | Self::Moved { .. } => None,
+            Self::Commit { source } => source.hint(),
+            Self::Thread { .. } | Self::Closed => None,
+        }
+    }
+
+    fn of(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
+            _ => Self::Sqlite(error),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::of(error)
+    }
+}
+
+/// What an answered append survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// The death of this process. A power cut may take the last second.
+    Process,
+    /// A power cut.
+    Power,
+}
+
+/// A part of a segment of the spool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub segment: u64,
+    /// `None` at its beginning.
+    pub from: Option<u64>,
+    pub to: u64,
+}
+
+/// The log; clones are handles of the same.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    queue: Queue,
+    readers: Mutex<Vec<Connection>>,
+    path: PathBuf,
+    key: Arc<SigningKey>,
+    grown: watch::Receiver<u64>,
+}
+
+impl Store {
+    /// Opens the log in `folder`, or begins one. Blocks.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|source| StoreError::File { step: "make", path: folder.to_owned(), source })?;
+        let key = Arc::new(SigningKey::open(&folder.join(KEY_FILE))?);
+        let path = folder.join("audit.db");
+        let connection = Connection::open(&path)?;
+        prepare(&connection)?;
+        let (grows, grown) = watch::channel(0);
+        let queue = WriterThread::start(connection, key.clone(), grows)?;
+        Ok(Self { inner: Arc::new(Inner { queue, readers: Mutex::default(), path, key, grown }) })
+    }
+
+    pub fn public_key(&self) -> PublicKey {
+        self.inner.key.public()
+    }
+
+    /// Changes whenever something was appended.
+    pub fn grown(&self) -> watch::Receiver<u64> {
+        self.inner.grown.clone()
+    }
+
+    /// Appends; each event goes to its tenant's tree.
+    pub async fn append(
+        &self,
+        events: Vec<Event>,
+        seen_ms: u64,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
+        self.inner.queue.append(events, None, seen_ms, durability).await
+    }
+
+    /// Appends what was read from a part of the spool, and remembers that it was. A part that does not begin where the
+    /// last one ended is refused, so nothing is taken twice.
+    pub async fn ingest(&self, events: Vec<Event>, span: Span, seen_ms: u64) -> Result<(), StoreError> {
+        self.inner.queue.append(events, Some(span), seen_ms, Durability::Power).await
+    }
+
+    /// How far a segment was taken in.
+    pub async fn taken(&self, segment: u64) -> Result<Option<u64>, StoreError> {
+        self.read(move |connection| {
+            let sql = "SELECT place FROM segments WHERE number = ?";
+            let mut statement = connection.prepare_cached(sql)?;
+            let mut rows = statement.query([as_stored(segment)])?;
+            rows.next()?.map(|row| row.get::<_, u64>(0)).transpose().map_err(StoreError::of)
+        })
+        .await
+    }
+
+    /// The segments it remembers a place in. Blocks.
+    pub fn segments_known(&self) -> Result<Vec<u64>, StoreError> {
+        self.inner.read(|connection| {
+            let mut statement = connection.prepare_cached("SELECT number FROM segments")?;
+            let rows = statement.query_map((), |row| row.get::<_, u64>(0))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Forgets a segment whose file is gone.
+    pub async fn forget(&self, segment: u64) -> Result<(), StoreError> {
+        self.inner.queue.forget(segment).await
+    }
+
+    /// Removes the bodies of events seen before `before_ms`, and says so in the log. Answers how many it removed.
+    pub async fn retain(&self, before_ms: u64, now_ms: u64) -> Result<u64, StoreError> {
+        self.inner.queue.retain(before_ms, now_ms).await
+    }
+
+    /// Makes sure that a power cut takes nothing back of what has been appended so far.
+    pub async fn sync(&self) -> Result<(), StoreError> {
+        self.inner.queue.sync().await
+    }
+
+    /// Copies the log as it is to a file that is not there yet, and answers the file of its key, which belongs to it.
+    pub async fn copy_to(&self, path: &Path) -> Result<PathBuf, StoreError> {
+        let path = path.to_owned();
+        self.read_synced(move |connection| {
+            let mut copy = Connection::open(&path)?;
+            let backup = rusqlite::backup::Backup::new(connection, &mut copy)?;
+            backup.run_to_completion(COPY_PAGES, std::time::Duration::ZERO, None)?;
+            Ok(())
+        })
+        .await?;
+        Ok(self.inner.path.with_file_name(KEY_FILE))
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let inner = self.inner.clone();
+        let task = tokio::task::spawn_blocking(move || inner.read(work));
+        task.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Reads after a sync: for what leaves the house.
+    async fn read_synced<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.sync().await?;
+        self.read(work).await
+    }
+}
+
+impl Inner {
+    fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => {
+                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                let connection = Connection::open_with_flags(&self.path, flags)?;
+                connection.busy_timeout(std::time::Duration::from_secs(5))?;
+                connection
+            }
+        };
+        // One moment for all that `work` reads.
+        connection.execute_batch("BEGIN")?;
+        let result = work(&connection);
+        connection.execute_batch("ROLLBACK")?;
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.len() < READERS_KEPT {
+            readers.push(connection);
+        }
+        result
+    }
+}
+
+fn prepare(connection: &Connection) -> Result<(), StoreError> {
+    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    connection.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;",
+    )?;
+    let version: i64 = connection.query_row("PRAGMA user_version", (), |row| row.get(0))?;
+    match version {
+        VERSION => Ok(()),
+        0 => {
+            let schema = include_str!("schema.sql");
+            connection.execute_batch(&format!("BEGIN; {schema} PRAGMA user_version = {VERSION}; COMMIT"))?;
+            Ok(())
+        }
+        found => Err(StoreError::Version { found }),
+    }
+}
+
+/// SQLite's integers are signed; ours never get that far.
+fn as_stored(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,45 @@
+-- One row per tenant: the edge of its tree and the newest checkpoint, signed in the same commit as its leaves.
+CREATE TABLE trees (
+    number    INTEGER PRIMARY KEY,
+    tenant    TEXT NOT NULL UNIQUE,
+    size      INTEGER NOT NULL,
+    edge      BLOB NOT NULL,
+    note      TEXT NOT NULL,
+    -- Bodies below this were removed by retention.
+    kept_from INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+-- `body` is what was hashed. What stands beside it is for searching, and goes with the body.
+CREATE TABLE leaves (
+    tree    INTEGER NOT NULL,
+    place   INTEGER NOT NULL,
+    hash    BLOB NOT NULL,
+    -- By the daemon's clock, never less than the one before: what retention goes by.
+    seen_ms INTEGER NOT NULL,
+    body    BLOB,
+    at_ms   INTEGER,
+    action  TEXT,
+    outcome TEXT,
+    sandbox TEXT,
+    actor   TEXT,
+    secret  TEXT,
+    PRIMARY KEY (tree, place)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX leaves_of_sandboxes ON leaves (tree, sandbox, place) WHERE sandbox IS NOT NULL;
+
+-- Full subtrees of 256, 65,536, … leaves, so that a proof reads hundreds of hashes and not all.
+CREATE TABLE nodes (
+    tree  INTEGER NOT NULL,
+    level INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    hash  BLOB NOT NULL,
+    PRIMARY KEY (tree, level, place)
+) STRICT, WITHOUT ROWID;
+
+-- How far each segment of the spool was read, in the same commit as what was read.
+CREATE TABLE segments (number INTEGER PRIMARY KEY, place INTEGER NOT NULL) STRICT;
+
+-- Counted up to have something to sync.
+CREATE TABLE synced (count INTEGER NOT NULL) STRICT;
+INSERT INTO synced VALUES (0);
