@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use burrow_model::{SNAPSHOTS_MAX, SandboxId, SnapshotId, SpaceId};
 use rusqlite::ErrorCode;
 
-use crate::SPACES_MAX;
+use crate::{SECRETS_MAX, SPACES_MAX};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -26,6 +26,8 @@ pub enum CatalogError {
     SpaceNameTaken { existing: SpaceId },
     #[error("there are {SPACES_MAX} named spaces, and there may be no more")]
     TooManySpaces,
+    #[error("there are {SECRETS_MAX} secrets, and there may be no more")]
+    TooManySecrets,
     #[error("sandbox `{sandbox}` has {SNAPSHOTS_MAX} snapshots, and may have no more")]
     TooManySnapshots { sandbox: SandboxId },
     #[error("the idempotency key was used before, for another request")]
@@ -79,6 +81,7 @@ impl CatalogError {
                 Some("choose another name, or delete or rename the space that has it")
             }
             Self::TooManySpaces => Some("delete spaces that are not needed any more"),
+            Self::TooManySecrets => Some("remove secrets that are not needed any more"),
             Self::TooManySnapshots { .. } => {
                 Some("delete snapshots of this sandbox that are not needed any more")
             }

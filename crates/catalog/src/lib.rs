@@ -32,6 +32,7 @@ mod reserve;
 mod rows;
 mod sandboxes;
 mod search;
+mod secrets;
 mod snapshots;
 mod spaces;
 mod stock;
@@ -73,6 +74,7 @@ pub use rows::{
     EventRow, ExecRow, ExecState, ImageRow, Inserted, KeyRow, LayerRow, Lineage, NewEvent, NewKey,
     OperationRow, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, SnapshotRow,
 };
+pub use secrets::{AuthorityRow, PlaceholderRow, SECRETS_MAX, SealedValue, SecretRow, SecretStored};
 pub use snapshots::{LINEAGE_MAX, SnapshotTotals};
 pub use spaces::{SPACES_MAX, Sight, SpaceChange, SpaceRow};
 pub use stock::StockRow;

@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_stock.sql"),
     include_str!("../migrations/0006_snapshots.sql"),
     include_str!("../migrations/0007_memory.sql"),
+    include_str!("../migrations/0008_secrets.sql"),
 ];
 
 /// The version this program writes.

@@ -16,6 +16,7 @@ mod ports;
 mod rows;
 mod sandboxes;
 mod search;
+mod secrets;
 mod snapshots;
 mod spaces;
 mod stock;

@@ -19,6 +19,7 @@ use rusqlite::Connection;
 use serde_json::json;
 
 use crate::rows::{self, NOW};
+use crate::secrets;
 
 fn fixture(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/v{version}.sql"))
@@ -43,6 +44,9 @@ async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
         check_content(&catalog).await;
         if version >= 6 {
             check_snapshots(&catalog).await;
+        }
+        if version >= 8 {
+            check_secrets(&catalog).await;
         }
         drop(catalog);
         assert_eq!(schema(&Connection::open(&path).unwrap()), fresh, "from version {version}");
@@ -133,6 +137,9 @@ async fn populate(catalog: &Catalog) {
     catalog.insert_stock(vec![rows::stock(&tenant, NOW)]).await.unwrap();
     populate_snapshots(catalog, &row).await;
     catalog.insert_space(rows::space(&tenant, "team", NOW)).await.unwrap();
+    secrets::put(catalog, &tenant, secrets::spec("openai"), 1).await;
+    catalog.keep_authority(secrets::authority(&row)).await.unwrap();
+    catalog.keep_placeholder(secrets::placeholder(&row, "openai", 1, "sk-stand-in")).await.unwrap();
 }
 
 /// Since version 6: a snapshot with its processes, and a sandbox that sleeps on the same.
@@ -200,6 +207,17 @@ async fn check_snapshots(catalog: &Catalog) {
     assert_eq!(catalog.children_of_snapshot(&snapshot.id).await.unwrap(), [asleep.id]);
     let lineage = catalog.lineage(&tenant).await.unwrap();
     assert_eq!((lineage.sandboxes.len(), lineage.snapshots.len()), (2, 1));
+}
+
+async fn check_secrets(catalog: &Catalog) {
+    let tenant = catalog.default_tenant();
+    let row = catalog.secrets(&tenant).await.unwrap().remove(0);
+    assert_eq!((&row.spec, row.version, row.epoch), (&secrets::spec("openai"), 1, 1));
+    let sandbox = catalog.sandbox_by_name(&tenant, "web").await.unwrap().unwrap();
+    let lineage = sandbox.memory().space;
+    assert_eq!(catalog.authority(&tenant, &lineage).await.unwrap(), Some(secrets::authority(&sandbox)));
+    let placeholder = catalog.placeholder(&tenant, &row.spec.name, &lineage, 1).await.unwrap();
+    assert_eq!(placeholder.as_deref(), Some("sk-stand-in"));
 }
 
 async fn write_fixture_or_fail(version: u32) {

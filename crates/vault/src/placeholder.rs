@@ -1,0 +1,39 @@
+//! Fake tokens: random, of a shape that SDKs take for real.
+
+use burrow_model::PlaceholderSpec;
+
+use crate::VaultError;
+
+/// As long as the tokens people know, and far beyond guessing.
+const RANDOM_CHARS: usize = 48;
+
+const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+
+/// A new one, unlike every other.
+pub fn placeholder(spec: &PlaceholderSpec) -> Result<String, VaultError> {
+    let mut text = spec.prefix.clone();
+    let mut drawn = [0; 2 * RANDOM_CHARS];
+    while text.len() < spec.prefix.len() + RANDOM_CHARS {
+        getrandom::fill(&mut drawn).map_err(|_| VaultError::Random)?;
+        let missing = spec.prefix.len() + RANDOM_CHARS - text.len();
+        // Above the last multiple of 62 some letters would come more often than others.
+        let fair = drawn.iter().filter(|byte| **byte < 248).take(missing);
+        text.extend(fair.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placeholder_has_the_declared_shape_and_is_like_no_other() {
+        let spec = PlaceholderSpec { env: "OPENAI_API_KEY".to_owned(), prefix: "sk-".to_owned() };
+        let (one, two) = (placeholder(&spec).unwrap(), placeholder(&spec).unwrap());
+        assert_ne!(one, two);
+        let random = one.strip_prefix("sk-").unwrap();
+        assert_eq!(random.len(), RANDOM_CHARS);
+        assert!(random.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{one}");
+    }
+}
