@@ -27,6 +27,7 @@ pub async fn all(fixture: &dyn Fixture) {
     attaching_twice_or_detaching_what_never_was_is_fine(fixture).await;
     what_is_not_attached_has_no_policy_counters_or_trial(fixture).await;
     a_trial_is_judged_by_the_policy_of_now(fixture).await;
+    nothing_waits_that_was_not_asked_for(fixture).await;
     the_log_has_one_reader(fixture).await;
     the_next_daemon_finds_what_was_attached(fixture).await;
 }
@@ -51,6 +52,9 @@ async fn what_is_not_attached_has_no_policy_counters_or_trial(fixture: &dyn Fixt
         egress.set_policy(&id, &Policy::closed()).await.err(),
         egress.counters(&id).await.err(),
         egress.trial(&id, &target).await.err(),
+        egress.approvals(&id).await.err(),
+        egress.decide(&id, 1, true).await.err(),
+        egress.budgets(&id).await.err(),
     ];
     for answer in answers {
         assert!(matches!(answer, Some(EgressError::NotAttached { .. })), "{answer:?}");
@@ -71,6 +75,17 @@ async fn a_trial_is_judged_by_the_policy_of_now(fixture: &dyn Fixture) {
     assert!(trial.steps[0].ok, "{trial:?}");
     assert_eq!(trial.steps[0].detail, "allowed by `192.0.2.7`");
     egress.counters(&id).await.expect("it is attached");
+    egress.detach(&id).await.expect("detach");
+}
+
+async fn nothing_waits_that_was_not_asked_for(fixture: &dyn Fixture) {
+    let egress = fixture.egress();
+    let id = fixture.sandbox().await;
+    egress.attach(&id, &Policy::closed()).await.expect("attach");
+    assert_eq!(egress.approvals(&id).await.expect("list"), []);
+    assert_eq!(egress.budgets(&id).await.expect("list"), []);
+    let answer = egress.decide(&id, 1, true).await;
+    assert!(matches!(answer, Err(EgressError::NotWaiting { number: 1, .. })), "{answer:?}");
     egress.detach(&id).await.expect("detach");
 }
 
@@ -101,6 +116,7 @@ async fn the_next_daemon_finds_what_was_attached(fixture: &dyn Fixture) {
 /// A policy with one rule.
 fn allowing(rule: &str) -> Policy {
     let rules = vec![rule.parse().expect("a rule")];
-    let policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new() };
+    let policy =
+        NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new() };
     Policy::new(&policy, &BTreeMap::new(), &[]).expect("a policy")
 }

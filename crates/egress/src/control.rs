@@ -25,11 +25,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use zeroize::Zeroizing;
 
-use crate::{Counters, Limits, LogEntry, Policy, Target, Trial};
+use crate::{BudgetLeft, Counters, Limits, LogEntry, Policy, Target, Trial, Waiting};
 
 /// Raised with every change that the other side would not understand.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// A policy of as many rules as there may be, each as long as it may be, and something around it.
 const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -63,9 +64,28 @@ pub struct Request {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
-    /// The limits of sandboxes attached from now on.
+    /// The limits of sandboxes attached from now on, and certificates in DER by which hosts are verified beside this
+    /// machine's own.
     Configure {
         limits: Limits,
+        #[serde(default)]
+        roots: Vec<Vec<u8>>,
+    },
+    /// A segment of the audit spool comes along, to be written to from now on.
+    Spool,
+    /// The requests that wait for somebody's yes.
+    Approvals {
+        id: SandboxId,
+    },
+    /// Says yes or no to one of them.
+    Decide {
+        id: SandboxId,
+        number: u64,
+        yes: bool,
+    },
+    /// What is left of its rules' budgets.
+    Budgets {
+        id: SandboxId,
     },
     /// The doors come along: TCP, DNS over UDP, DNS over TCP. Of one that is attached, doors and policy are replaced and
     /// flows go on.
@@ -105,10 +125,26 @@ pub enum Said {
 pub enum Answer {
     Done,
     NotAttached,
-    Failed { reason: String },
-    Sandboxes { ids: Vec<SandboxId> },
-    Trial { trial: Trial },
-    Counters { counters: Counters },
+    Failed {
+        reason: String,
+    },
+    Sandboxes {
+        ids: Vec<SandboxId>,
+    },
+    Trial {
+        trial: Trial,
+    },
+    Counters {
+        counters: Counters,
+    },
+    Approvals {
+        waiting: Vec<Waiting>,
+    },
+    /// Nothing waits by that number (any more).
+    NotWaiting,
+    Budgets {
+        budgets: Vec<BudgetLeft>,
+    },
 }
 
 /// One side's end of the control socket. Reading and writing may happen at the same time; neither may be cancelled
@@ -125,6 +161,20 @@ pub struct Incoming {
     descriptors: VecDeque<OwnedFd>,
 }
 
+/// Counts what would be written.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Channel {
     pub fn new(stream: UnixStream) -> Self {
         Self { stream }
@@ -136,8 +186,12 @@ impl Channel {
 
     /// Sends one message and the descriptors that belong to it.
     pub async fn send<T: Serialize>(&self, message: &T, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut bytes = vec![0; HEADER];
-        serde_json::to_writer(&mut bytes, message)?;
+        // It may hold secrets: written into one piece of memory, which is cleared.
+        let mut length = Length(HEADER);
+        serde_json::to_writer(&mut length, message)?;
+        let mut bytes = Zeroizing::new(Vec::with_capacity(length.0));
+        bytes.resize(HEADER, 0);
+        serde_json::to_writer(&mut *bytes, message)?;
         let length = bytes.len() - HEADER;
         if length > FRAME_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -163,6 +217,7 @@ impl Channel {
     ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         loop {
             if let Some((message, descriptors)) = incoming.next()? {
+                let message = Zeroizing::new(message);
                 return Ok(Some((serde_json::from_slice(&message)?, descriptors)));
             }
             let count = self

@@ -1,10 +1,12 @@
 //! A driver that fails on demand; see [`Fault`].
 
+use std::os::fd::OwnedFd;
+
 use async_trait::async_trait;
 use burrow_model::{Fails, Fault, SandboxId};
 use tokio::sync::mpsc;
 
-use crate::{Counters, Egress, EgressError, LogEntry, Policy, Target, Trial};
+use crate::{BudgetLeft, Counters, Egress, EgressError, LogEntry, Policy, Target, Trial, Waiting};
 
 /// Wraps a driver and fails one call, counted over all fallible methods.
 #[derive(Debug)]
@@ -61,6 +63,26 @@ impl<E: Egress> Egress for Faulty<E> {
 
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EgressError> {
         self.run(self.inner.counters(id)).await
+    }
+
+    fn epoch(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.inner.epoch()
+    }
+
+    async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError> {
+        self.run(self.inner.approvals(id)).await
+    }
+
+    async fn decide(&self, id: &SandboxId, number: u64, yes: bool) -> Result<(), EgressError> {
+        self.run(self.inner.decide(id, number, yes)).await
+    }
+
+    async fn budgets(&self, id: &SandboxId) -> Result<Vec<BudgetLeft>, EgressError> {
+        self.run(self.inner.budgets(id)).await
+    }
+
+    async fn set_spool(&self, segment: OwnedFd) -> Result<(), EgressError> {
+        self.run(self.inner.set_spool(segment)).await
     }
 
     fn log(&self) -> Option<mpsc::Receiver<LogEntry>> {

@@ -15,13 +15,16 @@
 //! What is absent: root, the insides of sandboxes. Which parts are pure: [`policy`], [`hello`], [`http_head`] and
 //! [`dns`]'s messages.
 
+mod audit;
 mod clock;
 pub mod conformance;
 pub mod control;
+pub mod directives;
 pub mod dns;
 pub mod faulty;
 pub mod hello;
 pub mod http_head;
+mod intercept;
 mod limits;
 mod log;
 pub mod policy;
@@ -33,12 +36,15 @@ pub mod supervisor;
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
 use burrow_model::SandboxId;
 use burrow_network::NetworkError;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
+pub use directives::{Authority, Directives, Grant};
+pub use intercept::{BudgetLeft, PathError, Waiting, normal_path};
 pub use limits::Limits;
 pub use log::{Counters, LogEntry, LogKind, Step, Trial, Verdict};
 pub use policy::{Decision, Denial, Destination, Host, Policy, PolicyError, ProtocolSeen, Target};
@@ -74,9 +80,27 @@ pub trait Egress: fmt::Debug + Send + Sync {
     /// What `id` has used since it was attached.
     async fn counters(&self, id: &SandboxId) -> Result<Counters, EgressError>;
 
+    /// The requests of `id` that wait for somebody's yes, the oldest first.
+    async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError>;
+
+    /// Says yes or no to a request that waits. [`EgressError::NotWaiting`] when it does not (any more): it was decided,
+    /// its time was over, or its program has gone.
+    async fn decide(&self, id: &SandboxId, number: u64, yes: bool) -> Result<(), EgressError>;
+
+    /// What `id` has used of the budgets of its rules, one entry for each rule that has one, in their order.
+    async fn budgets(&self, id: &SandboxId) -> Result<Vec<BudgetLeft>, EgressError>;
+
+    /// Has decisions written to another segment of the audit spool. When it answers, nothing is written to the one before.
+    /// Until there is one, no secret is put into any request. A process that died gets the last one again.
+    async fn set_spool(&self, segment: OwnedFd) -> Result<(), EgressError>;
+
     /// What happened, as it happens. There is one reader: the first call gets it, later ones get `None`. Entries that
     /// nobody takes away are dropped and counted.
     fn log(&self) -> Option<mpsc::Receiver<LogEntry>>;
+
+    /// Raised whenever another process serves, or the way to it was lost and found. It has been told what to serve, as far
+    /// as that is known here: not the secrets and authorities, which nobody keeps. Whoever can open them tells them again.
+    fn epoch(&self) -> watch::Receiver<u64>;
 
     /// Ends this daemon's part. What serves sandboxes goes on serving them.
     async fn shutdown(&self);
@@ -86,6 +110,8 @@ pub trait Egress: fmt::Debug + Send + Sync {
 pub enum EgressError {
     #[error("sandbox `{id}` is not attached to the egress process")]
     NotAttached { id: SandboxId },
+    #[error("no request {number} of sandbox `{id}` waits for approval")]
+    NotWaiting { id: SandboxId, number: u64 },
     #[error("could not open the doors of `{id}`")]
     Doors { id: SandboxId, source: NetworkError },
     #[error("the egress process is not running")]
@@ -105,6 +131,7 @@ impl EgressError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotAttached { .. } => Some("start the sandbox first"),
+            Self::NotWaiting { .. } => Some("it was decided already, or it waited too long"),
             Self::Doors { source, .. } => source.hint(),
             Self::Down | Self::Silent => Some(
                 "it is started again by itself; until then sandboxes reach nothing. The daemon's log says why",

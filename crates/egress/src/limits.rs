@@ -18,6 +18,14 @@ pub struct Limits {
     /// Names never asked for before, per minute, where a wildcard or `open` would allow any: what is left of a DNS
     /// tunnel, since nothing is ever forwarded.
     pub dns_new_names_per_minute: u32,
+    /// How long a request waits for somebody's yes.
+    #[serde(default = "approval_seconds")]
+    pub approval_seconds: u32,
+}
+
+/// Long enough to be seen and looked at; most programs wait longer for an answer.
+fn approval_seconds() -> u32 {
+    60
 }
 
 impl Limits {
@@ -29,6 +37,7 @@ impl Limits {
         bytes_per_second: None,
         dns_per_second: 200,
         dns_new_names_per_minute: 600,
+        approval_seconds: 60,
     };
 }
 

@@ -66,7 +66,7 @@ pub struct Counters {
     pub bytes_out: u64,
     pub questions: u64,
     pub questions_denied: u64,
-    /// Log entries that nobody took away in time.
+    /// Log entries that nobody took away in time, and audit events that found no room; of all sandboxes.
     pub log_dropped: u64,
 }
 

@@ -4,17 +4,20 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use burrow_audit::{Action, Event, Outcome};
 use burrow_model::SandboxId;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
+use crate::audit::Audit;
 use crate::clock::{epoch_ms, monotonic_ms};
 use crate::dns::resolver::Resolver;
+use crate::intercept::{Intercept, Intercepted, keep_in_ram};
 use crate::limits::Bucket;
 use crate::log::Journal;
 use crate::policy::{Decision, Denial, Destination, Policy, ProtocolSeen};
-use crate::proxy::Flow;
-use crate::{Counters, Limits, LogEntry, LogKind, Verdict};
+use crate::proxy::{Flow, Meter};
+use crate::{BudgetLeft, Counters, Limits, LogEntry, LogKind, Verdict};
 
 /// Bytes of hellos and heads that wait to be judged, over all connections of a sandbox (E-N10).
 const PENDING_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -27,6 +30,10 @@ const IDLE_MAX_MS: u64 = 2 * 60 * 60 * 1_000;
 
 /// A flow that lasts is told of while it lasts.
 const TOLD_AFTER_MS: u64 = 10_000;
+
+/// Refusals that are written into the audit log, per second and sandbox: one that does nothing but be refused must not
+/// fill the log that others need. The rest is counted, and in the egress log.
+const REFUSALS_PER_SECOND: u64 = 50;
 
 /// See the module.
 #[derive(Debug)]
@@ -43,7 +50,9 @@ pub(crate) struct Sandbox {
     pending_bytes: AtomicUsize,
     pub(crate) lookups: Arc<Semaphore>,
     pub(crate) tally: Tally,
+    pub(crate) intercept: Intercept,
     journal: Arc<Journal>,
+    audit: Arc<Audit>,
 }
 
 #[derive(Debug)]
@@ -51,6 +60,7 @@ struct Gates {
     connections: Bucket,
     questions: Bucket,
     bytes: Option<Bucket>,
+    refusals: Bucket,
 }
 
 #[derive(Debug, Default)]
@@ -69,14 +79,44 @@ struct Connection {
     /// Set right after its task was started.
     task: Option<AbortHandle>,
     /// Once it was let through.
-    flow: Option<Arc<Flow>>,
+    flow: Option<Open>,
     /// Why it was ended from outside.
     ended: Option<Denial>,
 }
 
+/// A connection that was let through.
+#[derive(Clone, Debug)]
+enum Open {
+    Flow(Arc<Flow>),
+    Intercepted(Arc<Intercepted>),
+}
+
+impl Open {
+    fn meter(&self) -> &Meter {
+        match self {
+            Self::Flow(flow) => &flow.meter,
+            Self::Intercepted(intercepted) => &intercepted.meter,
+        }
+    }
+
+    fn reset_on_close(&self) {
+        match self {
+            Self::Flow(flow) => flow.reset_on_close(),
+            Self::Intercepted(intercepted) => intercepted.reset_on_close(),
+        }
+    }
+}
+
 impl Sandbox {
-    pub(crate) fn new(id: SandboxId, policy: Policy, limits: Limits, journal: Arc<Journal>) -> Arc<Self> {
+    pub(crate) fn new(
+        id: SandboxId,
+        policy: Policy,
+        limits: Limits,
+        journal: Arc<Journal>,
+        audit: Arc<Audit>,
+    ) -> Arc<Self> {
         let now = monotonic_ms();
+        policy.directives().into_iter().for_each(keep_in_ram);
         Arc::new(Self {
             id,
             limits,
@@ -86,6 +126,7 @@ impl Sandbox {
                 connections: Bucket::new(limits.connections_per_second.into(), now),
                 questions: Bucket::new(limits.dns_per_second.into(), now),
                 bytes: limits.bytes_per_second.map(|rate| Bucket::new(rate, now)),
+                refusals: Bucket::new(REFUSALS_PER_SECOND, now),
             }),
             connections: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -93,8 +134,21 @@ impl Sandbox {
             pending_bytes: AtomicUsize::new(0),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             tally: Tally::default(),
+            intercept: Intercept::new(),
             journal,
+            audit,
         })
+    }
+
+    /// What is left of its rules' budgets.
+    pub(crate) fn budgets_left(&self) -> Vec<BudgetLeft> {
+        let policy = self.policy();
+        let rules = policy.directives().map_or(&[][..], |directives| &directives.rules);
+        self.intercept.budgets().left(rules, monotonic_ms())
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -107,11 +161,28 @@ impl Sandbox {
 
     /// Puts a policy in force: for what comes, and for what is open.
     pub(crate) fn set_policy(&self, policy: Policy) {
-        *lock(&self.policy) = policy.clone();
+        policy.directives().into_iter().for_each(keep_in_ram);
+        let before = std::mem::replace(&mut *lock(&self.policy), policy.clone());
+        if before != policy {
+            self.intercept.policy_changed(&policy);
+        }
         // A connection that was judged by the old policy and is not a flow yet is judged again when it becomes one.
-        self.end_where(|flow| match policy.decide(&flow.destination, flow.protocol) {
-            Decision::Allow { .. } if policy.admits(flow.address).is_ok() => None,
-            Decision::Allow { .. } | Decision::Deny { .. } => Some(Denial::Revoked),
+        self.end_where(|open| {
+            let meter = open.meter();
+            let allowed = matches!(policy.decide(&meter.destination, meter.protocol), Decision::Allow { .. });
+            let stays = match open {
+                // What is spliced now may have to be decrypted.
+                Open::Flow(_) => {
+                    let admitted = meter.address.is_none_or(|address| policy.admits(address).is_ok());
+                    let decrypt =
+                        meter.protocol == ProtocolSeen::Tls && policy.intercepts(&meter.destination);
+                    admitted && !decrypt
+                }
+                Open::Intercepted(_) => {
+                    policy.intercepts(&meter.destination) && before.treats_alike(&policy, &meter.destination)
+                }
+            };
+            (!allowed || !stays).then_some(Denial::Revoked)
         });
     }
 
@@ -127,25 +198,29 @@ impl Sandbox {
 
     /// Ends flows that were silent for too long, and tells of those that last.
     pub(crate) fn sweep(&self, now_ms: u64) {
-        self.end_where(|flow| {
-            (now_ms.saturating_sub(flow.last_ms()) > IDLE_MAX_MS).then_some(Denial::SilentClient)
+        self.intercept.sweep(now_ms);
+        self.end_where(|open| {
+            (now_ms.saturating_sub(open.meter().last_ms()) > IDLE_MAX_MS).then_some(Denial::SilentClient)
         });
         let lasting: Vec<_> = {
             let connections = lock(&self.connections);
             let flows = connections.values().filter_map(|connection| connection.flow.clone());
             flows
-                .filter(|flow| now_ms.saturating_sub(flow.began_ms) > TOLD_AFTER_MS && flow.tell_once())
+                .filter(|open| {
+                    let meter = open.meter();
+                    now_ms.saturating_sub(meter.began_ms) > TOLD_AFTER_MS && meter.tell_once()
+                })
                 .collect()
         };
-        for flow in lasting {
-            self.record(flow.entry(&self.id, None, None));
+        for open in lasting {
+            self.record(open.meter().entry(&self.id, None, None));
         }
     }
 
-    fn end_where(&self, why: impl Fn(&Flow) -> Option<Denial>) {
+    fn end_where(&self, why: impl Fn(&Open) -> Option<Denial>) {
         let mut connections = lock(&self.connections);
         for connection in connections.values_mut() {
-            let reason = connection.flow.as_deref().and_then(&why);
+            let reason = connection.flow.as_ref().and_then(&why);
             if reason.is_some() {
                 connection.ended = reason;
                 connection.end();
@@ -224,7 +299,39 @@ impl Sandbox {
         }
     }
 
+    /// A connection was refused.
     pub(crate) fn denied(&self, destination: &Destination, protocol: ProtocolSeen, reason: &Denial) {
+        self.request_denied(destination, protocol, reason);
+        if let Some(mut event) = self.event(destination, Action::EgressDeny, Outcome::Denied) {
+            event.reason = Some(reason.to_string().into());
+            self.note(event);
+        }
+    }
+
+    /// Has something written into the audit log soon.
+    pub(crate) fn note(&self, event: Event) {
+        let refused = event.outcome == Outcome::Denied && event.action != Action::EgressAlarm;
+        if refused && !lock(&self.gates).refusals.take(monotonic_ms()) {
+            self.audit.lose();
+        } else {
+            self.audit.note(event);
+        }
+    }
+
+    /// An event about a connection, where the sandbox has an audit log.
+    fn event(&self, destination: &Destination, action: Action, outcome: Outcome) -> Option<Event> {
+        let policy = self.policy();
+        let tenant = policy.directives()?.tenant.clone();
+        let mut event = Event::new(epoch_ms(), tenant, action, outcome);
+        event.actor = Some("sandbox".into());
+        event.sandbox = Some(self.id.clone());
+        event.host = Some(destination.host.to_string().into());
+        event.port = Some(destination.port);
+        Some(event)
+    }
+
+    /// A request of a decrypted connection was refused, which is told of elsewhere in the audit log.
+    pub(crate) fn request_denied(&self, destination: &Destination, protocol: ProtocolSeen, reason: &Denial) {
         self.tally.denied.fetch_add(1, Ordering::Relaxed);
         let entry = self.entry(destination, protocol);
         self.record(LogEntry { verdict: Verdict::Deny, reason: Some(reason.to_string()), ..entry });
@@ -320,7 +427,32 @@ impl Ticket {
             return Err(reason);
         }
         if let Some(connection) = connections.get_mut(&self.id) {
-            connection.flow = Some(Arc::clone(flow));
+            connection.flow = Some(Open::Flow(Arc::clone(flow)));
+        }
+        drop(connections);
+        let event = self.sandbox.event(&flow.destination, Action::EgressAllow, Outcome::Allowed);
+        if let Some(mut event) = event {
+            event.rule = Some(flow.rule().into());
+            self.sandbox.note(event);
+        }
+        self.sandbox.tally.allowed.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The same for a connection that is decrypted, which was judged by `judged`.
+    pub(crate) fn begin_intercepted(
+        &self,
+        intercepted: &Arc<Intercepted>,
+        judged: &Policy,
+    ) -> Result<(), Denial> {
+        let mut connections = lock(&self.sandbox.connections);
+        let policy = self.sandbox.policy();
+        let destination = &intercepted.meter.destination;
+        if !policy.intercepts(destination) || !judged.treats_alike(&policy, destination) {
+            return Err(Denial::Revoked);
+        }
+        if let Some(connection) = connections.get_mut(&self.id) {
+            connection.flow = Some(Open::Intercepted(Arc::clone(intercepted)));
         }
         self.sandbox.tally.allowed.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -331,9 +463,10 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let gone = lock(&self.sandbox.connections).remove(&self.id);
         if let Some(Connection { flow: Some(flow), ended, .. }) = gone {
-            let duration = monotonic_ms().saturating_sub(flow.began_ms);
-            let reason = ended.map(|reason| reason.to_string()).or_else(|| flow.trouble());
-            self.sandbox.record(flow.entry(&self.sandbox.id, Some(duration), reason));
+            let meter = flow.meter();
+            let duration = monotonic_ms().saturating_sub(meter.began_ms);
+            let reason = ended.map(|reason| reason.to_string()).or_else(|| meter.trouble());
+            self.sandbox.record(meter.entry(&self.sandbox.id, Some(duration), reason));
         }
     }
 }

@@ -4,13 +4,17 @@
 //! on with a clone.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use burrow_model::SandboxId;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
-use crate::{Counters, Decision, Egress, EgressError, LogEntry, Policy, Step, Target, Trial};
+use crate::intercept::Budgets;
+use crate::{
+    BudgetLeft, Counters, Decision, Egress, EgressError, LogEntry, Policy, Step, Target, Trial, Waiting,
+};
 
 /// Entries a test may say happened before anybody reads them.
 const LOG_QUEUE_MAX: usize = 1_024;
@@ -27,13 +31,26 @@ struct State {
     counters: BTreeMap<SandboxId, Counters>,
     log: mpsc::Sender<LogEntry>,
     reader: Option<mpsc::Receiver<LogEntry>>,
+    epoch: watch::Sender<u64>,
+    waiting: BTreeMap<SandboxId, Vec<Waiting>>,
+    decided: Vec<(SandboxId, u64, bool)>,
+    spool: Option<OwnedFd>,
 }
 
 impl SimEgress {
     #[expect(clippy::new_without_default, reason = "a driver is opened, not defaulted to")]
     pub fn new() -> Self {
         let (log, reader) = mpsc::channel(LOG_QUEUE_MAX);
-        let state = State { attached: BTreeMap::new(), counters: BTreeMap::new(), log, reader: Some(reader) };
+        let state = State {
+            attached: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            log,
+            reader: Some(reader),
+            epoch: watch::Sender::new(0),
+            waiting: BTreeMap::new(),
+            decided: Vec::new(),
+            spool: None,
+        };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -57,9 +74,33 @@ impl SimEgress {
         self.state().counters.insert(id.clone(), counters);
     }
 
+    /// Says that a request of `id` waits for approval.
+    pub fn waits(&self, id: &SandboxId, waiting: Waiting) {
+        self.state().waiting.entry(id.clone()).or_default().push(waiting);
+    }
+
+    /// What was decided about requests, in order.
+    pub fn decided(&self) -> Vec<(SandboxId, u64, bool)> {
+        self.state().decided.clone()
+    }
+
+    /// Whether there is a segment to write to.
+    pub fn has_spool(&self) -> bool {
+        self.state().spool.is_some()
+    }
+
     /// Forgets every sandbox, as a process that died does; the next daemon's `adopt` attaches them again.
     pub fn die(&self) {
         self.state().attached.clear();
+    }
+
+    /// Dies and is replaced by a process that serves the same sandboxes, and was told no secret.
+    pub fn be_replaced(&self) {
+        let mut state = self.state();
+        for policy in state.attached.values_mut() {
+            *policy = policy.without_secrets();
+        }
+        state.epoch.send_modify(|epoch| *epoch += 1);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -92,6 +133,7 @@ impl Egress for SimEgress {
         let mut state = self.state();
         state.attached.remove(id);
         state.counters.remove(id);
+        state.waiting.remove(id);
         Ok(())
     }
 
@@ -117,8 +159,46 @@ impl Egress for SimEgress {
         }
     }
 
+    async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError> {
+        let state = self.state();
+        match state.attached.contains_key(id) {
+            true => Ok(state.waiting.get(id).cloned().unwrap_or_default()),
+            false => Err(EgressError::NotAttached { id: id.clone() }),
+        }
+    }
+
+    async fn decide(&self, id: &SandboxId, number: u64, yes: bool) -> Result<(), EgressError> {
+        let mut state = self.state();
+        if !state.attached.contains_key(id) {
+            return Err(EgressError::NotAttached { id: id.clone() });
+        }
+        let waiting = state.waiting.entry(id.clone()).or_default();
+        let before = waiting.len();
+        waiting.retain(|waiting| waiting.number != number);
+        if waiting.len() == before {
+            return Err(EgressError::NotWaiting { id: id.clone(), number });
+        }
+        state.decided.push((id.clone(), number, yes));
+        Ok(())
+    }
+
+    async fn budgets(&self, id: &SandboxId) -> Result<Vec<BudgetLeft>, EgressError> {
+        let policy = self.policy(id).ok_or_else(|| EgressError::NotAttached { id: id.clone() })?;
+        let rules = policy.directives().map_or(&[][..], |directives| &directives.rules);
+        Ok(Budgets::default().left(rules, 0))
+    }
+
+    async fn set_spool(&self, segment: OwnedFd) -> Result<(), EgressError> {
+        self.state().spool = Some(segment);
+        Ok(())
+    }
+
     fn log(&self) -> Option<mpsc::Receiver<LogEntry>> {
         self.state().reader.take()
+    }
+
+    fn epoch(&self) -> watch::Receiver<u64> {
+        self.state().epoch.subscribe()
     }
 
     async fn shutdown(&self) {}

@@ -45,6 +45,13 @@ pub enum Denial {
     SilentClient,
     #[error("the policy was changed and no longer allows it")]
     Revoked,
+    #[error("requests to `{host}` are judged one by one, and the sandbox has no authority for that yet")]
+    NoAuthority { host: Host },
+    #[error("new hosts are decrypted faster than a sandbox may")]
+    MintRate,
+    /// One request of a decrypted connection.
+    #[error("{what}")]
+    Request { what: String },
 }
 
 impl Denial {
@@ -74,7 +81,10 @@ impl Denial {
             | Self::ConnectionRate
             | Self::QuestionRate
             | Self::SilentClient
-            | Self::Revoked => None,
+            | Self::Revoked
+            | Self::NoAuthority { .. }
+            | Self::MintRate
+            | Self::Request { .. } => None,
         }
     }
 

@@ -5,6 +5,9 @@
 //!                                                                        └──► the nearest miss ──► Deny
 //! ```
 //!
+//! A rule about requests allows TLS to its host and port, and nothing else: what is inside is judged request by request,
+//! unless it is only about names (`sni`). Where one is to be decrypted, no other rule lets a connection past it.
+//!
 //! Pure: no lock, no clock, no socket. A [`Policy`] is a sandbox's [`NetworkPolicy`] with its named sets replaced by
 //! their rules, indexed, so that a thousand rules are decided as fast as ten.
 
@@ -16,9 +19,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use burrow_model::network::{RuleProtocol, SETS_MAX};
+use burrow_model::network::{RuleMode, RuleProtocol, SETS_MAX};
 use burrow_model::{EgressRule, HostName, HostPattern, IpRange, Name, NetworkMode, NetworkPolicy};
 use serde::{Deserialize, Serialize};
+
+use crate::{Directives, Grant};
 
 pub use denial::Denial;
 pub use ranges::AddressKind;
@@ -117,6 +122,8 @@ struct Inner {
     document: Document,
     /// The text of each rule, for the log.
     texts: Vec<Arc<str>>,
+    /// The same of the rules about requests.
+    request_texts: Vec<Arc<str>>,
     open: Arc<str>,
     exact: HashMap<Box<str>, Vec<u32>>,
     suffix: HashMap<Box<str>, Vec<u32>>,
@@ -130,6 +137,9 @@ struct Document {
     rules: Vec<EgressRule>,
     /// Ranges that are not public and may be dialled all the same, by the operator's configuration.
     allow_ranges: Vec<IpRange>,
+    /// What is done to requests; `None` where nothing is decrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    directives: Option<Directives>,
 }
 
 impl Policy {
@@ -147,13 +157,39 @@ impl Policy {
             let found = sets.get(set).ok_or_else(|| PolicyError::UnknownSet { set: set.clone() })?;
             rules.extend(found.iter().cloned());
         }
-        Document { mode: policy.mode, rules, allow_ranges: allow_ranges.to_vec() }.try_into()
+        Document { mode: policy.mode, rules, allow_ranges: allow_ranges.to_vec(), directives: None }
+            .try_into()
     }
 
     /// An allow-list without a rule.
     pub fn closed() -> Self {
-        let document = Document { mode: NetworkMode::Allowlist, rules: Vec::new(), allow_ranges: Vec::new() };
+        let document = Document {
+            mode: NetworkMode::Allowlist,
+            rules: Vec::new(),
+            allow_ranges: Vec::new(),
+            directives: None,
+        };
         Self { inner: Arc::new(Inner::index(document)) }
+    }
+
+    /// The same, with what is done to requests.
+    pub fn with_directives(&self, directives: Directives) -> Self {
+        let document = Document { directives: Some(directives), ..self.inner.document.clone() };
+        Self { inner: Arc::new(Inner::index(document)) }
+    }
+
+    /// The same without a secret and without an authority: what is kept. What needs one is refused by it.
+    pub fn without_secrets(&self) -> Self {
+        match self.directives() {
+            Some(directives) => {
+                self.with_directives(Directives { authority: None, grants: Vec::new(), ..directives.clone() })
+            }
+            None => self.clone(),
+        }
+    }
+
+    pub fn directives(&self) -> Option<&Directives> {
+        self.inner.document.directives.as_ref()
     }
 
     pub fn mode(&self) -> NetworkMode {
@@ -167,6 +203,18 @@ impl Policy {
     /// Whether a connection to `destination`, speaking `protocol`, is allowed. Where it leads to is not asked here:
     /// addresses are judged when they are dialled, by [`Self::admits`].
     pub fn decide(&self, destination: &Destination, protocol: ProtocolSeen) -> Decision {
+        if self.mode() == NetworkMode::None {
+            return Decision::Deny { reason: Denial::NetworkOff };
+        }
+        if let Some(rule) = self.request_rule(destination, RuleMode::Intercept) {
+            let (host, port) = (destination.host.clone(), destination.port);
+            return match protocol {
+                ProtocolSeen::Tls => Decision::Allow { rule: Arc::clone(rule) },
+                ProtocolSeen::Http | ProtocolSeen::Tcp => {
+                    Decision::Deny { reason: Denial::Protocol { host, port, protocol } }
+                }
+            };
+        }
         match self.mode() {
             NetworkMode::None => Decision::Deny { reason: Denial::NetworkOff },
             NetworkMode::Open => Decision::Allow { rule: Arc::clone(&self.inner.open) },
@@ -174,8 +222,59 @@ impl Policy {
         }
     }
 
+    /// Whether connections to `destination` are decrypted.
+    pub fn intercepts(&self, destination: &Destination) -> bool {
+        self.mode() != NetworkMode::None && self.request_rule(destination, RuleMode::Intercept).is_some()
+    }
+
+    /// The text of the first rule of this mode about a host.
+    fn request_rule(&self, destination: &Destination, mode: RuleMode) -> Option<&Arc<str>> {
+        let Host::Name(name) = &destination.host else { return None };
+        let rules = self.directives().map_or(&[][..], |directives| &directives.rules);
+        let about = |rule: &burrow_model::network::RequestRule| {
+            rule.mode == mode && rule.scope.covers_host(name, destination.port)
+        };
+        rules.iter().position(about).map(|index| &self.inner.request_texts[index])
+    }
+
+    /// Whether it is the very same, and not only one that says the same.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether what is done to requests for `destination` is the same here and in `other`: who trusts whom, the rules
+    /// about the host, and the secrets that may go into them or are looked for. Flows of which it is not are reset.
+    pub(crate) fn treats_alike(&self, other: &Self, destination: &Destination) -> bool {
+        let Host::Name(name) = &destination.host else { return true };
+        let view = |policy: &Self| {
+            let directives = policy.directives()?;
+            let rules: Vec<_> = directives
+                .rules
+                .iter()
+                .filter(|rule| rule.scope.covers_host(name, destination.port))
+                .cloned()
+                .collect();
+            let concerns = |grant: &&Grant| {
+                let named = rules.iter().any(|rule| rule.secret.as_ref() == Some(&grant.name));
+                named
+                    || grant.placeholder.is_some()
+                    || grant.allow.iter().any(|scope| scope.covers_host(name, destination.port))
+            };
+            let grants: Vec<_> = directives.grants.iter().filter(concerns).cloned().collect();
+            Some((directives.tenant.clone(), directives.authority.clone(), rules, grants))
+        };
+        view(self) == view(other)
+    }
+
     fn decide_by_rules(&self, destination: &Destination, protocol: ProtocolSeen) -> Decision {
         let mut nearest = None;
+        // Whatever else is allowed there, it is not decrypted: `decide` has looked for rules that want that.
+        if let Some(rule) = self.request_rule(destination, RuleMode::Sni) {
+            match protocol {
+                ProtocolSeen::Tls => return Decision::Allow { rule: Arc::clone(rule) },
+                ProtocolSeen::Http | ProtocolSeen::Tcp => nearest = Some(Fit::HostAndPort),
+            }
+        }
         for index in self.inner.about(&destination.host) {
             let rule = &self.inner.document.rules[index];
             match fit(rule, destination.port, protocol) {
@@ -196,10 +295,13 @@ impl Policy {
     pub fn wait(&self, destination: &Destination) -> Wait {
         match self.mode() {
             NetworkMode::None => return Wait::Not,
+            NetworkMode::Open | NetworkMode::Allowlist if self.intercepts(destination) => {
+                return Wait::ForSpeech;
+            }
             NetworkMode::Open => return Wait::Shortly,
             NetworkMode::Allowlist => {}
         }
-        let (mut speech, mut any) = (false, false);
+        let (mut speech, mut any) = (self.request_rule(destination, RuleMode::Sni).is_some(), false);
         for index in self.inner.about(&destination.host) {
             let rule = &self.inner.document.rules[index];
             match rule.protocol {
@@ -225,9 +327,25 @@ impl Policy {
             NetworkMode::Allowlist if self.inner.exact.contains_key(name.as_str()) => NameAllowed::ByName,
             NetworkMode::Allowlist => {
                 let by_suffix = name.ancestry().skip(1).any(|above| self.inner.suffix.contains_key(above));
-                if by_suffix { NameAllowed::ByPattern } else { NameAllowed::No }
+                match (self.allows_name_by_requests(name), by_suffix) {
+                    (NameAllowed::No, true) => NameAllowed::ByPattern,
+                    (by_requests, _) => by_requests,
+                }
             }
         }
+    }
+
+    /// The same by the rules about requests alone.
+    fn allows_name_by_requests(&self, name: &HostName) -> NameAllowed {
+        let rules = self.directives().map_or(&[][..], |directives| &directives.rules);
+        let mut allowed = NameAllowed::No;
+        for rule in rules.iter().filter(|rule| rule.scope.host.matches(name)) {
+            match rule.scope.host {
+                HostPattern::Exact(_) => return NameAllowed::ByName,
+                HostPattern::Suffix(_) | HostPattern::Address(_) => allowed = NameAllowed::ByPattern,
+            }
+        }
+        allowed
     }
 
     /// Whether a resolved address may be dialled.
@@ -269,6 +387,8 @@ impl From<Policy> for Document {
 impl Inner {
     fn index(document: Document) -> Self {
         let texts = document.rules.iter().map(|rule| rule.to_string().into()).collect();
+        let requests = document.directives.as_ref().map_or(&[][..], |directives| &directives.rules);
+        let request_texts = requests.iter().map(|rule| rule.to_string().into()).collect();
         let (mut exact, mut suffix, mut addresses) = (HashMap::new(), HashMap::new(), HashMap::new());
         for (index, rule) in (0u32..).zip(&document.rules) {
             let rules: &mut Vec<u32> = match &rule.host {
@@ -278,7 +398,7 @@ impl Inner {
             };
             rules.push(index);
         }
-        Self { document, texts, open: OPEN.into(), exact, suffix, addresses }
+        Self { document, texts, request_texts, open: OPEN.into(), exact, suffix, addresses }
     }
 
     /// The rules about `host`, by their place, the nearest first.

@@ -6,7 +6,8 @@ use super::*;
 
 fn policy(mode: NetworkMode, rules: &[&str]) -> Policy {
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    Policy::new(&NetworkPolicy { mode, rules, sets: Vec::new() }, &BTreeMap::new(), &[]).unwrap()
+    Policy::new(&NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new() }, &BTreeMap::new(), &[])
+        .unwrap()
 }
 
 fn target(text: &str) -> Target {
@@ -117,7 +118,7 @@ fn sets_are_replaced_by_their_rules() {
 #[test]
 fn a_policy_travels_as_json_and_is_the_same_afterwards() {
     let rules = vec!["*.example.com:8443".parse().unwrap()];
-    let asked = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new() };
+    let asked = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new() };
     let policy = Policy::new(&asked, &BTreeMap::new(), &["10.0.0.0/8".parse().unwrap()]).unwrap();
     let text = serde_json::to_string(&policy).unwrap();
     let expected = r#"{"mode":"allowlist","rules":["*.example.com:8443"],"allow_ranges":["10.0.0.0/8"]}"#;
@@ -164,11 +165,93 @@ proptest! {
             .map(|(name, star)| if star { format!("*.{name}") } else { name.to_string() }.parse().unwrap())
             .collect();
         let by_hand = rules.iter().any(|rule| rule.host.matches(&asked));
-        let asked_policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new() };
+        let asked_policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new() };
         let policy = Policy::new(&asked_policy, &BTreeMap::new(), &[]).unwrap();
         let destination = Destination { host: Host::Name(asked.clone()), port: 443 };
         let allowed = matches!(policy.decide(&destination, ProtocolSeen::Tls), Decision::Allow { .. });
         prop_assert_eq!(allowed, by_hand);
         prop_assert_eq!(policy.allows_name(&asked) != NameAllowed::No, by_hand);
     }
+}
+
+fn with_requests(mode: NetworkMode, rules: &[&str], requests: &[(&str, RuleMode)]) -> Policy {
+    let requests = requests
+        .iter()
+        .map(|(host, mode)| burrow_model::network::RequestRule {
+            scope: burrow_model::network::RequestScope::of(host.parse().unwrap()),
+            mode: *mode,
+            secret: None,
+            budget: None,
+            approve: None,
+        })
+        .collect();
+    policy(mode, rules).with_directives(Directives {
+        tenant: burrow_model::TenantId::generate(),
+        generation: 1,
+        authority: None,
+        rules: requests,
+        grants: Vec::new(),
+    })
+}
+
+#[test]
+fn a_rule_about_requests_allows_tls_to_its_host_and_nothing_else() {
+    let both = [("api.example", RuleMode::Intercept), ("*.cdn.example", RuleMode::Sni)];
+    let policy =
+        with_requests(NetworkMode::Allowlist, &["http://api.example", "tcp://api.example:443"], &both);
+    let allowed = |text: &str| {
+        let target = target(text);
+        matches!(policy.decide(&target.destination, target.protocol), Decision::Allow { .. })
+    };
+    for (asked, expected) in [
+        ("https://api.example", true),
+        ("https://a.cdn.example", true),
+        ("https://api.example:8443", false),
+        ("https://cdn.example", false),
+        ("http://a.cdn.example", false),
+        ("tcp://a.cdn.example:443", false),
+        // Another rule still allows clear text, where nothing is put in.
+        ("http://api.example", true),
+        // But none lets anything past the decryption.
+        ("tcp://api.example:443", false),
+        ("http://api.example:443", false),
+    ] {
+        assert_eq!(allowed(asked), expected, "{asked}");
+    }
+    assert!(policy.intercepts(&target("https://api.example").destination));
+    assert!(!policy.intercepts(&target("https://a.cdn.example").destination));
+    assert_eq!(policy.wait(&target("https://api.example").destination), Wait::ForSpeech);
+    assert_eq!(policy.allows_name(&"api.example".parse().unwrap()), NameAllowed::ByName);
+    assert_eq!(policy.allows_name(&"a.cdn.example".parse().unwrap()), NameAllowed::ByPattern);
+    assert_eq!(policy.allows_name(&"cdn.example".parse().unwrap()), NameAllowed::No);
+}
+
+#[test]
+fn the_mode_comes_before_rules_about_requests() {
+    let requests = [("api.example", RuleMode::Intercept)];
+    let asked = target("https://api.example");
+    let off = with_requests(NetworkMode::None, &[], &requests);
+    assert!(matches!(off.decide(&asked.destination, asked.protocol), Decision::Deny { .. }));
+    assert!(!off.intercepts(&asked.destination));
+    assert_eq!(off.allows_name(&"api.example".parse().unwrap()), NameAllowed::No);
+    let open = with_requests(NetworkMode::Open, &[], &requests);
+    assert!(open.intercepts(&asked.destination));
+    let clear = target("http://api.example:443");
+    assert!(matches!(open.decide(&clear.destination, clear.protocol), Decision::Deny { .. }));
+}
+
+#[test]
+fn flows_are_kept_when_what_concerns_their_host_is_the_same() {
+    let here = target("https://api.example").destination;
+    let one = with_requests(NetworkMode::Allowlist, &[], &[("api.example", RuleMode::Intercept)]);
+    let changed = |change: &dyn Fn(&mut Directives)| {
+        let mut directives = one.directives().unwrap().clone();
+        change(&mut directives);
+        one.with_directives(directives)
+    };
+    assert!(one.treats_alike(&changed(&|directives| directives.generation += 1), &here));
+    let other = |directives: &mut Directives| directives.rules[0].scope.port = 8443;
+    assert!(!one.treats_alike(&changed(&other), &here));
+    let tenant = |directives: &mut Directives| directives.tenant = burrow_model::TenantId::generate();
+    assert!(!one.treats_alike(&changed(&tenant), &here));
 }

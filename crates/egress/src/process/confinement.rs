@@ -9,12 +9,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Options;
+use crate::intercept::Roots;
 
 /// The standard streams: descriptors above them are closed.
 const FIRST_FOREIGN_DESCRIPTOR: libc::c_uint = 3;
 
-/// What it may write to any file, which is its standard error only: words of a panic, not a flood of them.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// What it may write to any file: a segment of the audit spool, which the daemon gives it; and its standard error, for the
+/// words of a panic.
+const FILE_BYTES_MAX: u64 = burrow_audit::spool::SEGMENT_BYTES_MAX;
 
 /// The control socket came as standard input; null takes its place there.
 pub(super) fn take_listener() -> io::Result<OwnedFd> {
@@ -66,6 +68,11 @@ pub(super) fn settle() -> io::Result<()> {
 pub(super) fn warm_up() {
     // Whether there is an answer does not matter.
     let _ = ("localhost", 0).to_socket_addrs().map(Iterator::count);
+}
+
+/// Reads the certificates by which hosts are verified. Without any, no host is trusted, and nothing is decrypted.
+pub(super) fn roots() -> Roots {
+    Roots::new(rustls_native_certs::load_native_certs().certs)
 }
 
 /// Becomes the uid and gid it was given, for good.

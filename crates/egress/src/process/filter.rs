@@ -1,6 +1,6 @@
 //! The system calls the process may make; all others fail with `EPERM`.
 //!
-//! Small, since the process does one thing: carry bytes between sockets. It cannot start programs, open files for
+//! Small, since the process does one thing: carry bytes between sockets, and write down that it did. It cannot start programs, open files for
 //! writing, trace, mount, or make namespaces, whoever is in control of it.
 
 #![expect(unsafe_code, reason = "loading a seccomp filter has no safe interface")]
@@ -37,6 +37,9 @@ pub const ALLOWED: &[Call] = calls! {
         restart_syscall SYS_restart_syscall;
     "non-blocking mode, sizes of pipes": fcntl SYS_fcntl;
     "the runtime makes a pair to wake itself by when it starts": socketpair SYS_socketpair;
+    "the audit spool, a file that the daemon opened":
+        pwrite64 SYS_pwrite64, fdatasync SYS_fdatasync, ftruncate SYS_ftruncate;
+    "secrets are kept out of swap": mlock SYS_mlock;
     "the resolver reads its configuration again when it has changed":
         newfstatat SYS_newfstatat, fstat SYS_fstat, statx SYS_statx, lseek SYS_lseek, pread64 SYS_pread64,
         readlinkat SYS_readlinkat, faccessat SYS_faccessat, faccessat2 SYS_faccessat2, getcwd SYS_getcwd;

@@ -3,7 +3,7 @@
 //! ```text
 //! started as root, with the control socket as its standard input
 //!   ──► own session, no limits raised later, no core, not dumpable
-//!   ──► one lookup, so that all the resolver needs is loaded
+//!   ──► one lookup, so that all the resolver needs is loaded; the certificates by which hosts are verified
 //!   ──► own uid and gid, no capability, no_new_privs ──► system call filter ──► serve
 //! ```
 //!
@@ -18,6 +18,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 pub use filter::confine;
+
+use crate::intercept::Roots;
 
 /// Threads that carry bytes. More would not help: the kernel does the work.
 const WORKERS: usize = 2;
@@ -84,14 +86,15 @@ fn run(options: Options, confine: impl FnOnce() -> io::Result<()>) -> Result<(),
     let listener = confinement::take_listener().map_err(at("take the control socket"))?;
     confinement::settle().map_err(at("settle"))?;
     confinement::warm_up();
+    let roots = confinement::roots();
     confinement::drop_privileges(options).map_err(at("drop privileges"))?;
     // Again by us: whoever connects sees the uid and pid of who called this last.
     rustix::net::listen(&listener, 16).map_err(|error| ("listen", error.into()))?;
     confine().map_err(at("load the system call filter"))?;
-    serve_until_told(options, listener).map_err(at("serve"))
+    serve_until_told(options, listener, roots).map_err(at("serve"))
 }
 
-fn serve_until_told(options: Options, listener: OwnedFd) -> io::Result<()> {
+fn serve_until_told(options: Options, listener: OwnedFd, roots: Roots) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -99,7 +102,7 @@ fn serve_until_told(options: Options, listener: OwnedFd) -> io::Result<()> {
         .thread_name("burrow-egress")
         .enable_all()
         .build()?;
-    let outcome = runtime.block_on(serve::serve(options, listener));
+    let outcome = runtime.block_on(serve::serve(options, listener, roots));
     // Lookups that hang must not hold up the end.
     runtime.shutdown_background();
     outcome

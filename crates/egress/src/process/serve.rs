@@ -15,6 +15,7 @@ use super::Options;
 use crate::clock::monotonic_ms;
 use crate::control::{Answer, Ask, Channel, Greeting, Incoming, Request, Said};
 use crate::dns::server;
+use crate::intercept::Roots;
 use crate::log::Journal;
 use crate::proxy::{self, Shared};
 use crate::sandbox::Sandbox;
@@ -57,12 +58,12 @@ impl Drop for Doors {
     }
 }
 
-pub(super) async fn serve(options: Options, listener: OwnedFd) -> io::Result<()> {
+pub(super) async fn serve(options: Options, listener: OwnedFd, roots: Roots) -> io::Result<()> {
     let listener = std::os::unix::net::UnixListener::from(listener);
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
     let process = Arc::new(Process {
-        shared: Shared::new(),
+        shared: Shared::new(roots),
         journal: Arc::default(),
         served: Mutex::default(),
         limits: Mutex::new(Limits::STANDARD),
@@ -169,9 +170,21 @@ async fn handle(
     answers: &mpsc::Sender<Said>,
 ) {
     let answer = match ask {
-        Ask::Configure { limits } => {
+        Ask::Configure { limits, roots } => {
             *process.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+            process.shared.roots.set_extra(&roots);
             Answer::Done
+        }
+        Ask::Spool => set_spool(process, doors).await,
+        Ask::Approvals { id } => {
+            process.with(&id, |sandbox| Answer::Approvals { waiting: sandbox.intercept.approvals.list() })
+        }
+        Ask::Decide { id, number, yes } => process.with(&id, |sandbox| {
+            let waited = sandbox.intercept.approvals.decide(number, yes);
+            if waited { Answer::Done } else { Answer::NotWaiting }
+        }),
+        Ask::Budgets { id } => {
+            process.with(&id, |sandbox| Answer::Budgets { budgets: sandbox.budgets_left() })
         }
         Ask::Attach { id, policy } => match process.attach(&id, policy, doors) {
             Ok(()) => Answer::Done,
@@ -188,7 +201,11 @@ async fn handle(
         Ask::List => Answer::Sandboxes { ids: process.served().keys().cloned().collect() },
         Ask::Counters { id } => {
             process.journal.unfold(&id);
-            process.with(&id, |sandbox| Answer::Counters { counters: sandbox.counters() })
+            process.with(&id, |sandbox| {
+                let mut counters = sandbox.counters();
+                counters.log_dropped += process.shared.audit.lost();
+                Answer::Counters { counters }
+            })
         }
         Ask::Trial { id, target } => {
             let sandbox = process.served().get(&id).map(|served| Arc::clone(&served.sandbox));
@@ -213,6 +230,17 @@ async fn handle(
     let _ = answers.send(Said::Answer { number, answer }).await;
 }
 
+async fn set_spool(process: &Process, mut descriptors: Vec<OwnedFd>) -> Answer {
+    let set = match (descriptors.pop(), descriptors.is_empty()) {
+        (Some(segment), true) => process.shared.audit.set(segment).await,
+        _ => Err(io::Error::other("no segment came along")),
+    };
+    match set {
+        Ok(()) => Answer::Done,
+        Err(error) => Answer::Failed { reason: error.to_string() },
+    }
+}
+
 impl Process {
     fn attach(&self, id: &SandboxId, policy: Policy, doors: Vec<OwnedFd>) -> io::Result<()> {
         let [tcp, dns_udp, dns_tcp] =
@@ -231,7 +259,8 @@ impl Process {
             }
             None => {
                 let limits = *self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-                Sandbox::new(id.clone(), policy, limits, Arc::clone(&self.journal))
+                let (journal, audit) = (Arc::clone(&self.journal), Arc::clone(&self.shared.audit));
+                Sandbox::new(id.clone(), policy, limits, journal, audit)
             }
         };
         let doors = Doors([

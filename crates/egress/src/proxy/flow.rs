@@ -18,21 +18,36 @@ use crate::{LogEntry, LogKind, Verdict};
 /// See the module. It is judged again whenever the policy changes, by what it was judged by at first.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    pub(crate) destination: Destination,
-    pub(crate) protocol: ProtocolSeen,
-    pub(crate) address: IpAddr,
-    pub(crate) began_ms: u64,
-    rule: Arc<str>,
-    began_epoch_ms: u64,
+    pub(crate) meter: Meter,
     pub(super) client: TcpStream,
     pub(super) upstream: TcpStream,
     /// What the client said before the host was dialled.
     first: Mutex<Vec<u8>>,
+}
+
+/// What is known and counted of a connection that was let through, however its bytes are carried.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    pub(crate) destination: Destination,
+    pub(crate) protocol: ProtocolSeen,
+    /// Where it leads, if that is one address.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) began_ms: u64,
+    rule: Arc<str>,
+    began_epoch_ms: u64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
     last_ms: AtomicU64,
     told: AtomicBool,
     trouble: Mutex<Option<String>>,
+}
+
+impl std::ops::Deref for Flow {
+    type Target = Meter;
+
+    fn deref(&self) -> &Meter {
+        &self.meter
+    }
 }
 
 impl Flow {
@@ -47,23 +62,8 @@ impl Flow {
     ) -> Self {
         prepare(&client);
         prepare(&upstream);
-        let now = monotonic_ms();
-        Self {
-            destination,
-            protocol,
-            address,
-            began_ms: now,
-            rule,
-            began_epoch_ms: epoch_ms(),
-            client,
-            upstream,
-            first: Mutex::new(first),
-            bytes_in: AtomicU64::new(0),
-            bytes_out: AtomicU64::new(0),
-            last_ms: AtomicU64::new(now),
-            told: AtomicBool::new(false),
-            trouble: Mutex::new(None),
-        }
+        let meter = Meter::new(destination, protocol, rule, Some(address));
+        Self { meter, client, upstream, first: Mutex::new(first) }
     }
 
     /// Carries bytes both ways until both sides have ended.
@@ -119,14 +119,51 @@ impl Flow {
         Ok(())
     }
 
-    fn went_out(&self, sandbox: &Sandbox, count: usize) -> Duration {
+    /// From now on, closing it resets both sides.
+    pub(crate) fn reset_on_close(&self) {
+        refuse::reset_on_close(&self.client, true);
+        refuse::reset_on_close(&self.upstream, true);
+    }
+}
+
+impl Meter {
+    pub(crate) fn new(
+        destination: Destination,
+        protocol: ProtocolSeen,
+        rule: Arc<str>,
+        address: Option<IpAddr>,
+    ) -> Self {
+        let now = monotonic_ms();
+        Self {
+            destination,
+            protocol,
+            address,
+            began_ms: now,
+            rule,
+            began_epoch_ms: epoch_ms(),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            last_ms: AtomicU64::new(now),
+            told: AtomicBool::new(false),
+            trouble: Mutex::new(None),
+        }
+    }
+
+    /// The text of the rule that let it through.
+    pub(crate) fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// Counts what the client said, and says how long to wait before more.
+    pub(crate) fn went_out(&self, sandbox: &Sandbox, count: usize) -> Duration {
         self.bytes_out.fetch_add(count as u64, Ordering::Relaxed);
         sandbox.count_out(count as u64);
         self.alive();
         sandbox.pay(count)
     }
 
-    fn came_in(&self, sandbox: &Sandbox, count: usize) -> Duration {
+    /// The same of what it was told.
+    pub(crate) fn came_in(&self, sandbox: &Sandbox, count: usize) -> Duration {
         self.bytes_in.fetch_add(count as u64, Ordering::Relaxed);
         sandbox.count_in(count as u64);
         self.alive();
@@ -146,18 +183,12 @@ impl Flow {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
-    pub(super) fn set_trouble(&self, text: String) {
+    pub(crate) fn set_trouble(&self, text: String) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// From now on, closing it resets both sides.
-    pub(crate) fn reset_on_close(&self) {
-        refuse::reset_on_close(&self.client, true);
-        refuse::reset_on_close(&self.upstream, true);
     }
 
     pub(crate) fn entry(&self, id: &SandboxId, duration_ms: Option<u64>, reason: Option<String>) -> LogEntry {
@@ -171,7 +202,7 @@ impl Flow {
             verdict: Verdict::Allow,
             rule: Some(self.rule.to_string()),
             reason,
-            address: Some(self.address),
+            address: self.address,
             bytes_in: self.bytes_in.load(Ordering::Relaxed),
             bytes_out: self.bytes_out.load(Ordering::Relaxed),
             duration_ms,

@@ -1,7 +1,8 @@
 //! The proxy behind a sandbox's TCP door.
 //!
 //! ```text
-//! accept ──► first (bytes, if they matter) ──► judge ──► dial (resolve, check, connect) ──► flow (splice)
+//! accept ──► first (bytes, if they matter) ──► judge ──┬──► dial (resolve, check, connect) ──► flow (splice)
+//!                                                      └──► intercept, where requests are judged one by one
 //!               who it is for: the address it was opened to, which stands for a name
 //! ```
 //!
@@ -15,7 +16,7 @@ mod flow;
 mod http;
 mod judge;
 mod pipes;
-mod refuse;
+pub(crate) mod refuse;
 mod trial;
 
 use std::net::SocketAddr;
@@ -25,12 +26,14 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 
-pub(crate) use dial::{Dialler, LOOKUPS_MAX};
-pub(crate) use flow::Flow;
+pub(crate) use dial::{Dialler, Failure, LOOKUPS_MAX};
+pub(crate) use flow::{Flow, Meter};
 pub(crate) use pipes::Pipes;
 pub(crate) use trial::run as trial;
 
+use crate::audit::Audit;
 use crate::dns::names::is_synthetic;
+use crate::intercept::{self, Roots};
 use crate::policy::{Destination, Host, ProtocolSeen};
 use crate::sandbox::{Sandbox, Ticket};
 use judge::{Judged, Way};
@@ -44,11 +47,15 @@ const FAILED_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Shared {
     pub(crate) dialler: Dialler,
     pub(crate) pipes: Pipes,
+    pub(crate) roots: Roots,
+    pub(crate) audit: Arc<Audit>,
 }
 
 impl Shared {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { dialler: Dialler::new(), pipes: Pipes::new() })
+    /// Must be called within a runtime.
+    pub(crate) fn new(roots: Roots) -> Arc<Self> {
+        let audit = Arc::new(Audit::new());
+        Arc::new(Self { dialler: Dialler::new(), pipes: Pipes::new(), roots, audit })
     }
 }
 
@@ -83,9 +90,19 @@ async fn connection(shared: Arc<Shared>, ticket: Ticket, client: TcpStream, open
     let opened =
         Opened { destination: named(&ticket.sandbox, destination), synthetic: is_synthetic(address) };
     // Boxed, so that a flow, which may last for days, does not carry the space that opening it took.
-    if let Some(flow) = Box::pin(open(&shared, &ticket, client, &opened)).await {
-        flow.run(&shared.pipes, &ticket.sandbox).await;
+    match Box::pin(open(&shared, &ticket, client, &opened)).await {
+        Some(Carried::Splice(flow)) => flow.run(&shared.pipes, &ticket.sandbox).await,
+        Some(Carried::Decrypt { client, destination, rule, first }) => {
+            Box::pin(intercept::run(shared, &ticket, client, destination, rule, first)).await;
+        }
+        None => {}
     }
+}
+
+/// How the bytes of a connection that was let through are carried.
+enum Carried {
+    Splice(Arc<Flow>),
+    Decrypt { client: TcpStream, destination: Destination, rule: Arc<str>, first: Vec<u8> },
 }
 
 /// What a connection was opened to.
@@ -109,7 +126,7 @@ fn named(sandbox: &Sandbox, destination: Destination) -> Destination {
 }
 
 /// Judges a connection and dials for it; `None` when it was refused or failed, and has been told so.
-async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Opened) -> Option<Arc<Flow>> {
+async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Opened) -> Option<Carried> {
     let sandbox = &ticket.sandbox;
     let policy = sandbox.policy();
     let first = first::read(sandbox, &policy, &client, &opened.destination).await;
@@ -123,6 +140,9 @@ async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Open
         }
     };
     let Way { destination, protocol } = way;
+    if protocol == ProtocolSeen::Tls && policy.intercepts(&destination) {
+        return Some(Carried::Decrypt { client, destination, rule, first: first.into_bytes() });
+    }
     let dialled = shared.dialler.dial(sandbox, &policy, &destination).await;
     let (upstream, address) = match dialled {
         Ok(dialled) => dialled,
@@ -140,7 +160,7 @@ async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Open
     let flow =
         Arc::new(Flow::new(destination, protocol, rule, address, client, upstream, first.into_bytes()));
     match ticket.begin(&flow) {
-        Ok(()) => Some(flow),
+        Ok(()) => Some(Carried::Splice(flow)),
         Err(reason) => {
             sandbox.denied(&flow.destination, protocol, &reason);
             flow.reset_on_close();
@@ -150,7 +170,7 @@ async fn open(shared: &Shared, ticket: &Ticket, client: TcpStream, opened: &Open
 }
 
 /// Settings of both sides of a flow: answers are not held back, and a peer that is gone is noticed.
-fn prepare(stream: &TcpStream) {
+pub(crate) fn prepare(stream: &TcpStream) {
     // A socket that refuses an option works without it.
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(stream, true);

@@ -20,13 +20,13 @@ const ALERT_UNRECOGNIZED_NAME: u8 = 112;
 const ALERT_INTERNAL_ERROR: u8 = 80;
 
 /// Whether closing `stream` resets the connection instead of ending it politely.
-pub(super) fn reset_on_close(stream: &TcpStream, reset: bool) {
+pub(crate) fn reset_on_close(stream: &TcpStream, reset: bool) {
     // Refused only by a socket that is closed already.
     let _ = sockopt::set_socket_linger(stream, reset.then_some(Duration::ZERO));
 }
 
 /// Refuses for a reason of the policy.
-pub(super) async fn denied(
+pub(crate) async fn denied(
     client: TcpStream,
     protocol: ProtocolSeen,
     destination: &Destination,
@@ -93,7 +93,10 @@ fn status_of(reason: &Denial) -> u16 {
         | Denial::ConnectionRate
         | Denial::QuestionRate
         | Denial::SilentClient
-        | Denial::Revoked => 403,
+        | Denial::Revoked
+        | Denial::NoAuthority { .. }
+        | Denial::MintRate
+        | Denial::Request { .. } => 403,
     }
 }
 

@@ -19,6 +19,9 @@ async fn attempt(shared: &Shared, sandbox: &Sandbox, target: &Target, steps: &mu
     let destination = &target.destination;
     let begin = Instant::now();
     let decided = match policy.decide(destination, target.protocol) {
+        Decision::Allow { rule } if policy.intercepts(destination) => {
+            Ok(((), format!("allowed by `{rule}`, request by request")))
+        }
         Decision::Allow { rule } => Ok(((), format!("allowed by `{rule}`"))),
         Decision::Deny { reason } => Err(reason.to_string()),
     };

@@ -1,6 +1,7 @@
 //! The task that keeps a process running for as long as the daemon runs.
 
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
@@ -64,6 +65,7 @@ async fn carry(inner: &Arc<Inner>, link: &Arc<Link>, carrier: Carrier) {
         match settle(inner, link).await {
             Ok(()) => {
                 inner.link.send_replace(Some(Arc::clone(link)));
+                inner.epoch.send_modify(|epoch| *epoch += 1);
                 std::future::pending::<()>().await;
             }
             // The connection has ended, or the process hangs: either way another is needed.
@@ -82,7 +84,15 @@ async fn carry(inner: &Arc<Inner>, link: &Arc<Link>, carrier: Carrier) {
 
 /// Tells a process what is wanted. One that was found serves some of it already, with flows that must go on.
 async fn settle(inner: &Arc<Inner>, link: &Link) -> Result<(), EgressError> {
-    link.ask(Ask::Configure { limits: inner.options.limits }, Vec::new()).await?;
+    let (limits, roots) = (inner.options.limits, inner.options.extra_roots.clone());
+    link.ask(Ask::Configure { limits, roots }, Vec::new()).await?;
+    let spool = inner.spool.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(OwnedFd::try_clone);
+    if let Some(Ok(segment)) = spool
+        && let Answer::Failed { reason } = link.ask(Ask::Spool, vec![segment]).await?
+    {
+        // It serves all the same, and injects nothing.
+        tracing::error!(%reason, "the egress process could not take the audit spool");
+    }
     let wanted = inner.wanted().clone();
     for (id, policy) in wanted {
         let ask = Ask::SetPolicy { id: id.clone(), policy: policy.clone() };

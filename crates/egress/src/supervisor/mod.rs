@@ -16,6 +16,7 @@ mod link;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::control::{Answer, Ask};
-use crate::{Counters, Egress, EgressError, Limits, LogEntry, Policy, Target, Trial};
+use crate::{BudgetLeft, Counters, Egress, EgressError, Limits, LogEntry, Policy, Target, Trial, Waiting};
 use link::Link;
 
 /// How long a caller waits for a process to be there: starting one takes some 20 ms.
@@ -49,6 +50,8 @@ pub struct Options {
     pub network: Arc<dyn Network>,
     /// Per sandbox.
     pub limits: Limits,
+    /// Certificates, in DER, by which hosts are verified beside this machine's own: a company's, or a test's.
+    pub extra_roots: Vec<Vec<u8>>,
 }
 
 /// Keeps the process running.
@@ -67,7 +70,11 @@ struct Inner {
     link: watch::Sender<Option<Arc<Link>>>,
     /// Held from opening doors until they are handed over: the newest doors win, so they must arrive last.
     doors_turn: tokio::sync::Mutex<()>,
+    /// The segment of the audit spool that is written to, for a process that replaces one which died.
+    spool: Mutex<Option<OwnedFd>>,
     log: mpsc::Sender<LogEntry>,
+    /// Raised when a process has been told what is wanted.
+    epoch: watch::Sender<u64>,
 }
 
 impl Supervisor {
@@ -80,7 +87,9 @@ impl Supervisor {
             wanted: Mutex::default(),
             link: watch::Sender::new(None),
             doors_turn: tokio::sync::Mutex::default(),
+            spool: Mutex::default(),
             log,
+            epoch: watch::Sender::new(0),
         });
         // The first time is not in the background: a daemon that cannot start it should say so at once.
         let first = keeper::connect(&inner).await?;
@@ -127,6 +136,11 @@ impl Inner {
         done(link.ask(ask, along).await?, "serve the sandbox", id)
     }
 
+    /// No secret is kept: a process that takes this one's place is given them by whoever can open them.
+    fn want(&self, id: &SandboxId, policy: &Policy) {
+        self.wanted().insert(id.clone(), policy.without_secrets());
+    }
+
     fn wanted(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Policy>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,7 +151,7 @@ impl Egress for Supervisor {
     async fn attach(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
         let link = self.inner.up().await?;
         // Wanted first: a process that is replaced meanwhile is told of it too.
-        self.inner.wanted().insert(id.clone(), policy.clone());
+        self.inner.want(id, policy);
         let attached = self.inner.attach(&link, id, policy).await;
         if attached.is_err() {
             self.inner.wanted().remove(id);
@@ -152,13 +166,13 @@ impl Egress for Supervisor {
         if matches!(answer, Answer::NotAttached) {
             return self.attach(id, policy).await;
         }
-        self.inner.wanted().insert(id.clone(), policy.clone());
+        self.inner.want(id, policy);
         done(answer, "take a policy", id)
     }
 
     async fn set_policy(&self, id: &SandboxId, policy: &Policy) -> Result<(), EgressError> {
         match self.inner.wanted().get_mut(id) {
-            Some(wanted) => *wanted = policy.clone(),
+            Some(wanted) => *wanted = policy.without_secrets(),
             None => return Err(EgressError::NotAttached { id: id.clone() }),
         }
         // Should there be no process now, the next one is told this policy with the sandbox.
@@ -196,8 +210,49 @@ impl Egress for Supervisor {
         Ok(counters)
     }
 
+    async fn approvals(&self, id: &SandboxId) -> Result<Vec<Waiting>, EgressError> {
+        let answer = self.inner.up().await?.ask(Ask::Approvals { id: id.clone() }, Vec::new()).await?;
+        let Answer::Approvals { waiting } = answer else {
+            return Err(unexpected(answer, "say what waits for approval", Some(id)));
+        };
+        Ok(waiting)
+    }
+
+    async fn decide(&self, id: &SandboxId, number: u64, yes: bool) -> Result<(), EgressError> {
+        let ask = Ask::Decide { id: id.clone(), number, yes };
+        let answer = self.inner.up().await?.ask(ask, Vec::new()).await?;
+        if matches!(answer, Answer::NotWaiting) {
+            return Err(EgressError::NotWaiting { id: id.clone(), number });
+        }
+        done(answer, "decide about a request", id)
+    }
+
+    async fn budgets(&self, id: &SandboxId) -> Result<Vec<BudgetLeft>, EgressError> {
+        let answer = self.inner.up().await?.ask(Ask::Budgets { id: id.clone() }, Vec::new()).await?;
+        let Answer::Budgets { budgets } = answer else {
+            return Err(unexpected(answer, "say what is left of budgets", Some(id)));
+        };
+        Ok(budgets)
+    }
+
+    async fn set_spool(&self, segment: OwnedFd) -> Result<(), EgressError> {
+        let link = self.inner.up().await?;
+        // Wanted first: a process that is replaced meanwhile gets it too.
+        let kept = segment.try_clone().map_err(failed("keep the audit spool of"))?;
+        *self.inner.spool.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        let answer = link.ask(Ask::Spool, vec![segment]).await?;
+        if matches!(answer, Answer::Done) {
+            return Ok(());
+        }
+        Err(unexpected(answer, "take another segment of the audit spool", None))
+    }
+
     fn log(&self) -> Option<mpsc::Receiver<LogEntry>> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn epoch(&self) -> watch::Receiver<u64> {
+        self.inner.epoch.subscribe()
     }
 
     async fn shutdown(&self) {
@@ -233,7 +288,10 @@ fn unexpected(answer: Answer, request: &'static str, id: Option<&SandboxId>) -> 
             | Answer::NotAttached
             | Answer::Sandboxes { .. }
             | Answer::Trial { .. }
-            | Answer::Counters { .. },
+            | Answer::Counters { .. }
+            | Answer::Approvals { .. }
+            | Answer::NotWaiting
+            | Answer::Budgets { .. },
             _,
         ) => "it answered something else".to_owned(),
     };

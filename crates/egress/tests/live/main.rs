@@ -5,12 +5,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
+mod certificates;
 mod clients;
 mod confinement;
+mod encrypted;
 mod floods;
+mod intercepting;
 mod lifetime;
 mod names;
 mod reaching;
 mod refusing;
+mod secrets;
 mod upstreams;
 mod world;

@@ -99,6 +99,7 @@ pub(crate) struct World {
     directory: Arc<TempDir>,
     pub(crate) network: Arc<LinuxNetwork>,
     pub(crate) limits: Limits,
+    pub(crate) extra_roots: Vec<Vec<u8>>,
 }
 
 impl World {
@@ -122,7 +123,7 @@ impl World {
         sh(&format!("ip addr add {UPSTREAM_V6}/128 dev lo nodad"));
         let options = burrow_network::linux::Options { run_dir: directory.path().join("net"), pool_size: 0 };
         let network = LinuxNetwork::open(options).unwrap();
-        Self { directory, network, limits: Limits::STANDARD }
+        Self { directory, network, limits: Limits::STANDARD, extra_roots: Vec::new() }
     }
 
     pub(crate) fn egress_dir(&self) -> PathBuf {
@@ -144,6 +145,7 @@ impl World {
             gid: UID,
             network: Arc::clone(&self.network) as Arc<dyn Network>,
             limits: self.limits,
+            extra_roots: self.extra_roots.clone(),
         })
         .await
         .unwrap()
@@ -155,6 +157,7 @@ impl World {
             directory: Arc::clone(&self.directory),
             network: Arc::clone(&self.network),
             limits: self.limits,
+            extra_roots: self.extra_roots.clone(),
         }
     }
 
@@ -236,7 +239,12 @@ pub(crate) fn policy_of(mode: NetworkMode, rules: &[&str]) -> Policy {
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let open: Vec<IpRange> =
         ["198.51.100.0/24", "2001:db8:1::/48"].map(|range| range.parse().unwrap()).into();
-    Policy::new(&NetworkPolicy { mode, rules, sets: Vec::new() }, &BTreeMap::new(), &open).unwrap()
+    Policy::new(
+        &NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new() },
+        &BTreeMap::new(),
+        &open,
+    )
+    .unwrap()
 }
 
 pub(crate) fn address(text: &str) -> IpAddr {

@@ -1,0 +1,167 @@
+//! The side of a decrypted connection that faces the sandbox.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Sleep, sleep};
+
+use crate::proxy::{Meter, refuse};
+use crate::sandbox::Sandbox;
+
+/// A connection that is decrypted, until it ends.
+#[derive(Debug)]
+pub(crate) struct Intercepted {
+    pub(crate) meter: Meter,
+    client: TcpStream,
+    tasks: Tasks,
+}
+
+impl Intercepted {
+    pub(super) fn new(meter: Meter, client: TcpStream) -> Self {
+        Self { meter, client, tasks: Tasks::default() }
+    }
+
+    /// From now on, closing it resets it, and nothing that was begun for it goes on.
+    pub(crate) fn reset_on_close(&self) {
+        refuse::reset_on_close(&self.client, true);
+        self.tasks.end();
+    }
+
+    pub(super) fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+}
+
+/// What runs for one connection beside it: requests of HTTP/2, WebSockets. It ends with the connection.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    /// `None` once it is over.
+    running: Mutex<Option<JoinSet<()>>>,
+    over: std::sync::atomic::AtomicBool,
+}
+
+impl Tasks {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.over.load(std::sync::atomic::Ordering::Relaxed) {
+            return;
+        }
+        let running = running.get_or_insert_with(JoinSet::new);
+        // Those that have ended are forgotten, so that there are never many more than run.
+        while running.try_join_next().is_some() {}
+        running.spawn(task);
+    }
+
+    /// Waits until all have ended.
+    pub(super) async fn wait(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut running) = running {
+            while running.join_next().await.is_some() {}
+        }
+    }
+
+    pub(super) fn end(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        self.over.store(true, std::sync::atomic::Ordering::Relaxed);
+        // Dropping it aborts them.
+        drop(running.take());
+    }
+}
+
+/// Reads and writes the client's bytes, counts them, and is held up where the sandbox's rate is used up.
+#[derive(Debug)]
+pub(super) struct ClientStream {
+    intercepted: Arc<Intercepted>,
+    sandbox: Arc<Sandbox>,
+    /// What was read before.
+    first: Vec<u8>,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl ClientStream {
+    pub(super) fn new(intercepted: Arc<Intercepted>, sandbox: Arc<Sandbox>, first: Vec<u8>) -> Self {
+        Self { intercepted, sandbox, first, pause: None }
+    }
+
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        Poll::Ready(())
+    }
+
+    fn pause(&mut self, wait: Duration) {
+        if !wait.is_zero() {
+            self.pause = Some(Box::pin(sleep(wait)));
+        }
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.first.is_empty() {
+            let count = this.first.len().min(into.remaining());
+            into.put_slice(&this.first[..count]);
+            this.first.drain(..count);
+            if this.first.is_empty() {
+                this.first = Vec::new();
+            }
+            let wait = this.intercepted.meter.went_out(&this.sandbox, count);
+            this.pause(wait);
+            return Poll::Ready(Ok(()));
+        }
+        ready!(this.poll_pause(cx));
+        loop {
+            ready!(this.intercepted.client.poll_read_ready(cx))?;
+            match this.intercepted.client.try_read(into.initialize_unfilled()) {
+                Ok(count) => {
+                    into.advance(count);
+                    let wait = this.intercepted.meter.went_out(&this.sandbox, count);
+                    this.pause(wait);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.poll_pause(cx));
+        loop {
+            ready!(this.intercepted.client.poll_write_ready(cx))?;
+            match this.intercepted.client.try_write(bytes) {
+                Ok(count) => {
+                    let wait = this.intercepted.meter.came_in(&this.sandbox, count);
+                    this.pause(wait);
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = rustix::net::shutdown(&self.intercepted.client, rustix::net::Shutdown::Write);
+        Poll::Ready(match shut {
+            Ok(()) | Err(rustix::io::Errno::NOTCONN) => Ok(()),
+            Err(error) => Err(error.into()),
+        })
+    }
+}

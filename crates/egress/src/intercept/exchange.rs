@@ -1,0 +1,180 @@
+//! One request and its answer, as they are counted and written down.
+//!
+//! Every request is told of twice in the audit log: when it is let through (`egress.allow`, or `egress.inject` before a
+//! secret goes along), and when its answer has ended (`egress.allow` with outcome `done` or `failed`, with its status, sizes
+//! and duration). What else happens to it has events of its own.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burrow_audit::{Action, Event, Outcome, Text};
+use burrow_model::TenantId;
+use burrow_model::network::RequestRule;
+use http::StatusCode;
+
+use super::judge::Refusal;
+use crate::audit::Audit;
+use crate::clock::{epoch_ms, monotonic_ms};
+use crate::sandbox::Sandbox;
+
+#[derive(Debug)]
+pub(super) struct Exchange {
+    sandbox: Arc<Sandbox>,
+    audit: Arc<Audit>,
+    rule: RequestRule,
+    event: Event,
+    began_ms: u64,
+    status: AtomicU16,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    scrubbed: AtomicU64,
+    over: AtomicBool,
+    /// Why its body was not sent to the end.
+    trouble: Mutex<Option<Refusal>>,
+}
+
+/// What a request is, as events tell of it.
+#[derive(Debug)]
+pub(super) struct Described<'a> {
+    pub(super) tenant: TenantId,
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    pub(super) rule: Option<String>,
+    pub(super) secret: Option<String>,
+}
+
+impl Described<'_> {
+    pub(super) fn event(&self, sandbox: &Sandbox, action: Action, outcome: Outcome) -> Event {
+        let mut event = Event::new(epoch_ms(), self.tenant.clone(), action, outcome);
+        event.actor = Some("sandbox".into());
+        event.sandbox = Some(sandbox.id.clone());
+        event.rule = self.rule.as_deref().map(Text::from);
+        event.host = Some(self.host.into());
+        event.port = Some(self.port);
+        event.method = Some(self.method.into());
+        event.path = Some(Text::path(self.path));
+        event.secret = self.secret.as_deref().map(Text::from);
+        event
+    }
+}
+
+impl Exchange {
+    pub(super) fn new(
+        sandbox: Arc<Sandbox>,
+        audit: Arc<Audit>,
+        rule: RequestRule,
+        described: &Described<'_>,
+    ) -> Arc<Self> {
+        let action = if described.secret.is_some() { Action::EgressInject } else { Action::EgressAllow };
+        let event = described.event(&sandbox, action, Outcome::Allowed);
+        Arc::new(Self {
+            sandbox,
+            audit,
+            rule,
+            event,
+            began_ms: monotonic_ms(),
+            status: AtomicU16::new(0),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            scrubbed: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            trouble: Mutex::new(None),
+        })
+    }
+
+    /// What is written down before it goes out.
+    pub(super) fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// Counts what goes out, as far as the rule's budget lets it.
+    pub(super) fn goes_out(&self, bytes: usize) -> io::Result<()> {
+        self.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
+        let spent = self.sandbox.intercept.budgets().spend(&self.rule, bytes as u64, monotonic_ms());
+        spent.map_err(|spent| {
+            let what = format!("the rule has used up {}", spent.what);
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, what);
+            self.fail(Refusal { retry_after_s: Some(spent.retry_after_s), ..refusal })
+        })
+    }
+
+    pub(super) fn comes_in(&self, bytes: usize) {
+        self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn scrubbed(&self, count: u64) {
+        self.scrubbed.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn answered(&self, status: StatusCode) {
+        self.status.store(status.as_u16(), Ordering::Relaxed);
+    }
+
+    /// A sign of an attack, met while the request was under way.
+    pub(super) fn alarm(&self, what: &str) -> io::Error {
+        self.fail(Refusal { alarm: true, ..Refusal::forbidden(what) })
+    }
+
+    fn fail(&self, refusal: Refusal) -> io::Error {
+        let error = io::Error::new(io::ErrorKind::PermissionDenied, refusal.what.clone());
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+        error
+    }
+
+    /// Why it was not sent to the end, once.
+    pub(super) fn take_trouble(&self) -> Option<Refusal> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Its answer has ended, well or not.
+    pub(super) fn ended(&self, well: bool) {
+        if self.over.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let outcome = if well { Outcome::Done } else { Outcome::Failed };
+        let base = Event { at_ms: epoch_ms(), action: Action::EgressAllow, outcome, ..self.event.clone() };
+        let status = Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0);
+        let scrubbed = read(&self.scrubbed);
+        if scrubbed > 0 {
+            let event = Event { action: Action::EgressScrub, outcome: Outcome::Done, status, ..base.clone() };
+            let reason = format!("the answer held the secret {scrubbed} times");
+            self.audit.note(Event { reason: Some(reason.into()), ..event });
+        }
+        // Met after the answer had begun: nobody else tells of it.
+        if let Some(refusal) = self.take_trouble() {
+            self.tell(&refusal);
+        }
+        self.audit.note(Event {
+            status,
+            bytes_in: Some(read(&self.bytes_in)),
+            bytes_out: Some(read(&self.bytes_out)),
+            duration_ms: Some(monotonic_ms().saturating_sub(self.began_ms)),
+            ..base
+        });
+    }
+
+    fn tell(&self, refusal: &Refusal) {
+        let action = action_of(refusal);
+        let reason = Some(refusal.what.as_str().into());
+        self.audit.note(Event {
+            at_ms: epoch_ms(),
+            action,
+            outcome: Outcome::Denied,
+            reason,
+            ..self.event.clone()
+        });
+    }
+}
+
+/// What a refusal is called in the audit log.
+pub(super) fn action_of(refusal: &Refusal) -> Action {
+    match (refusal.alarm, refusal.status) {
+        (true, _) => Action::EgressAlarm,
+        (false, StatusCode::TOO_MANY_REQUESTS) => Action::EgressBudget,
+        (false, _) => Action::EgressDeny,
+    }
+}

@@ -1,0 +1,267 @@
+//! Stands between a program and its host: decrypts, judges every request, puts secrets in and takes them out.
+//!
+//! ```text
+//! sandbox ══TLS══► leaf of its lineage's authority
+//!                    │ HTTP/1 (through a guard) or HTTP/2
+//!                    ▼
+//!                  judge ──► budget ──► approval ──► audit ──► secret in ──► pool, dial, verify ══TLS══► host
+//!                    │ 400 403 421 429 503                                                                │
+//! sandbox ◄══════════╧════════════════════════════════ secret out ◄───────────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! - A secret goes only where the rules *and* its owner's ceiling say, over TLS that was verified, after the event that
+//!   tells of it is on disk.
+//! - No answer to a request with a secret reaches the sandbox unscrubbed; what cannot be read is not passed on.
+//! - A connection to a host is used for one sandbox and one secret.
+//! - When rules or secrets about a host change, its open connections are reset.
+//!
+//! What it cannot do: find a secret that a host has transformed beyond the usual encodings, or keep an allowed host from
+//! getting data. Methods and paths, budgets and the audit log are for that.
+
+mod approvals;
+mod body;
+mod budget;
+mod client;
+mod der;
+mod exchange;
+mod forms;
+mod guard;
+mod judge;
+mod leaf;
+mod memory;
+mod path;
+mod scrub;
+mod service;
+mod slots;
+mod upstream;
+mod websocket;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use burrow_model::HostName;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+pub use approvals::Waiting;
+pub use budget::BudgetLeft;
+pub use path::{PathError, normal as normal_path};
+
+pub(crate) use approvals::Approvals;
+pub(crate) use budget::Budgets;
+pub(crate) use client::Intercepted;
+pub(crate) use memory::keep_in_ram;
+pub(crate) use upstream::Roots;
+
+use crate::policy::{Denial, Destination, Host, Policy, ProtocolSeen};
+use crate::proxy::{Meter, Shared, prepare, refuse};
+use crate::sandbox::{Sandbox, Ticket};
+use client::ClientStream;
+use guard::{Gate, Guard};
+use leaf::{LeafError, Leaves};
+use scrub::Forms;
+use service::Conversation;
+use upstream::Pool;
+
+/// From the hello to the last word of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Requests at a time on one connection of HTTP/2 (E-N10).
+const STREAMS_MAX: u32 = 128;
+const HEADER_LIST_MAX: u32 = 32 * 1024;
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const SEND_BUFFER_MAX: usize = 256 * 1024;
+/// Streams that a program resets before they were answered.
+const RESETS_MAX: usize = 32;
+
+/// What a sandbox keeps for its decrypted connections.
+#[derive(Debug)]
+pub(crate) struct Intercept {
+    leaves: Leaves,
+    pub(super) pool: Pool,
+    budgets: Mutex<Budgets>,
+    pub(crate) approvals: Approvals,
+    compiled: Mutex<Option<(Policy, Arc<Compiled>)>>,
+}
+
+/// What of a policy takes time to make.
+#[derive(Debug)]
+struct Compiled {
+    /// All placeholders together.
+    placeholders: Forms,
+    /// The forms of each grant's secret, in their order.
+    secrets: Vec<Forms>,
+}
+
+impl Intercept {
+    pub(crate) fn new() -> Self {
+        Self {
+            leaves: Leaves::new(),
+            pool: Pool::default(),
+            budgets: Mutex::default(),
+            approvals: Approvals::default(),
+            compiled: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn budgets(&self) -> MutexGuard<'_, Budgets> {
+        self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another policy is in force: counts and consents of rules that stand unchanged go on.
+    pub(crate) fn policy_changed(&self, policy: &Policy) {
+        let rules = policy.directives().map_or(&[][..], |directives| &directives.rules);
+        self.budgets().retain(rules);
+        self.approvals.retain(rules);
+        self.pool.clear();
+        *self.compiled.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(crate) fn sweep(&self, now_ms: u64) {
+        self.pool.sweep(now_ms);
+    }
+
+    fn compiled(&self, policy: &Policy) -> Arc<Compiled> {
+        let mut kept = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, compiled)) = kept.as_ref()
+            && of.is(policy)
+        {
+            return Arc::clone(compiled);
+        }
+        let grants = policy.directives().map_or(&[][..], |directives| &directives.grants);
+        let placeholders = grants
+            .iter()
+            .filter_map(|grant| grant.placeholder.as_ref())
+            .map(burrow_model::SecretBytes::expose);
+        let compiled = Arc::new(Compiled {
+            placeholders: Forms::any_case(placeholders),
+            secrets: grants.iter().map(service::forms_of).collect(),
+        });
+        *kept = Some((policy.clone(), Arc::clone(&compiled)));
+        compiled
+    }
+}
+
+/// Serves a connection whose hello was read and let through, to its end.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    ticket: &Ticket,
+    client: TcpStream,
+    destination: Destination,
+    rule: Arc<str>,
+    first: Vec<u8>,
+) {
+    let sandbox = &ticket.sandbox;
+    let policy = sandbox.policy();
+    let refused = |reason: Denial| (reason, destination.clone());
+    let opened =
+        match (&destination.host, policy.directives().and_then(|directives| directives.authority.as_ref())) {
+            (Host::Name(host), Some(authority)) => {
+                let config = sandbox.intercept.leaves.config(&shared.roots.provider, authority, host);
+                config.map(|config| (host.clone(), config)).map_err(|error| match error {
+                    LeafError::Rate => refused(Denial::MintRate),
+                    LeafError::Authority => refused(Denial::NoAuthority { host: destination.host.clone() }),
+                })
+            }
+            (host, _) => Err(refused(Denial::NoAuthority { host: host.clone() })),
+        };
+    let (host, config) = match opened {
+        Ok(opened) => opened,
+        Err((reason, about)) => {
+            sandbox.denied(&about, ProtocolSeen::Tls, &reason);
+            refuse::denied(client, ProtocolSeen::Tls, &about, &reason, None).await;
+            return;
+        }
+    };
+    prepare(&client);
+    let meter = Meter::new(destination.clone(), ProtocolSeen::Tls, rule, None);
+    let intercepted = Arc::new(Intercepted::new(meter, client));
+    if let Err(reason) = ticket.begin_intercepted(&intercepted, &policy) {
+        sandbox.denied(&destination, ProtocolSeen::Tls, &reason);
+        intercepted.reset_on_close();
+        return;
+    }
+    let _ending = Ending(Arc::clone(&intercepted));
+    let stream = ClientStream::new(Arc::clone(&intercepted), Arc::clone(sandbox), first);
+    let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await;
+    let stream = match handshake {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            return intercepted
+                .meter
+                .set_trouble(format!("the sandbox did not finish the handshake: {error}"));
+        }
+        Err(_) => {
+            return intercepted
+                .meter
+                .set_trouble("the sandbox did not finish the handshake in time".to_owned());
+        }
+    };
+    serve(shared, sandbox, &intercepted, host, stream).await;
+}
+
+/// Ends what was begun for a connection, however that ends.
+struct Ending(Arc<Intercepted>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.tasks().end();
+    }
+}
+
+async fn serve(
+    shared: Arc<Shared>,
+    sandbox: &Arc<Sandbox>,
+    intercepted: &Arc<Intercepted>,
+    host: HostName,
+    stream: tokio_rustls::server::TlsStream<ClientStream>,
+) {
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let Ok(gate) = Gate::new() else { return };
+    let conversation = Arc::new(Conversation {
+        shared,
+        sandbox: Arc::clone(sandbox),
+        intercepted: Arc::clone(intercepted),
+        host,
+        port: intercepted.meter.destination.port,
+        gate: Arc::clone(&gate),
+    });
+    let service = service_fn(move |request| service::handle(Arc::clone(&conversation), request));
+    let outcome = if is_http2 {
+        http2::Builder::new(Beside(Arc::clone(intercepted)))
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEADER_LIST_MAX)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER_MAX)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .serve_connection(TokioIo::new(stream), service)
+            .await
+    } else {
+        let stream = TokioIo::new(Guard::new(stream, gate));
+        // The guard ends what it gives to read after a refusal, which must still be told.
+        http1::Builder::new().half_close(true).serve_connection(stream, service).with_upgrades().await
+    };
+    if let Err(error) = outcome {
+        intercepted.meter.set_trouble(format!("the connection broke: {error}"));
+        return;
+    }
+    // A WebSocket goes on when its request is over.
+    intercepted.tasks().wait().await;
+}
+
+/// Runs the requests of a connection of HTTP/2 beside it.
+#[derive(Clone, Debug)]
+struct Beside(Arc<Intercepted>);
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Beside {
+    fn execute(&self, task: F) {
+        self.0.tasks().spawn(task);
+    }
+}

@@ -1,0 +1,340 @@
+//! Finds secrets in what streams by, and blots them out.
+//!
+//! ```text
+//! piece ──► held + piece ──┬── decided: not the beginning of any form ──► passed on
+//!                          ├── a form, whole ──► as many `*`
+//!                          └── could still become a form ──► held, at most the longest form less one byte
+//! ```
+//!
+//! What is decided at a byte depends on that byte and those behind it alone, never on where the stream was cut, so any cut
+//! gives the same result. What replaces a form is as long as the form, so that lengths told elsewhere (`Content-Length`,
+//! frames of WebSocket and gRPC) stay true. What is held is dropped with the [`Scrubber`]; only [`Scrubber::end`], which
+//! is called at the good end of a stream, passes it on.
+//!
+//! A protocol whose messages are answered one by one would wait forever for a last byte that looks like the beginning of a
+//! secret. At the end of a message up to [`SHOWN_MAX`] such bytes are passed on; they still count as the beginning.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::forms::{self, Form};
+
+/// Bytes of a form's beginning that the end of a message sets free.
+const SHOWN_MAX: usize = 3;
+
+const BLOT: u8 = b'*';
+
+/// Which forms to look for. Cloning is cheap.
+#[derive(Clone)]
+pub(super) struct Forms {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    forms: Vec<Form>,
+    /// Whether any form begins with these two bytes.
+    begins: Box<[u64; 1024]>,
+    /// Whether letters are looked at without their case.
+    folded: bool,
+    longest: usize,
+}
+
+impl std::fmt::Debug for Forms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What stands at one place of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Nothing,
+    /// A form of this length.
+    Form(usize),
+    /// More bytes are needed to say.
+    Undecided,
+}
+
+impl Forms {
+    /// The forms of `secrets`, as they are.
+    pub(super) fn exact<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        Self::new(secrets.into_iter().flat_map(forms::of).collect(), false)
+    }
+
+    /// The forms of `secrets`, in upper, lower or mixed case.
+    pub(super) fn any_case<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut forms: Vec<Form> = secrets.into_iter().flat_map(forms::of).collect();
+        forms.iter_mut().for_each(|form| form.make_ascii_lowercase());
+        Self::new(forms, true)
+    }
+
+    fn new(mut forms: Vec<Form>, folded: bool) -> Self {
+        forms.sort_unstable_by(|a, b| a[..].cmp(&b[..]));
+        forms.dedup();
+        let mut begins = Box::new([0; 1024]);
+        for form in forms.iter().filter(|form| form.len() > 1) {
+            let pair = usize::from(form[0]) << 8 | usize::from(form[1]);
+            begins[pair / 64] |= 1 << (pair % 64);
+        }
+        let longest = forms.iter().map(|form| form.len()).max().unwrap_or(0);
+        Self { inner: Arc::new(Inner { forms, begins, folded, longest }) }
+    }
+
+    /// The same, without regard to case.
+    pub(super) fn folded(&self) -> Self {
+        let mut forms = self.inner.forms.clone();
+        forms.iter_mut().for_each(|form| form.make_ascii_lowercase());
+        Self::new(forms, true)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.inner.forms.is_empty()
+    }
+
+    /// Whether `bytes`, which are all there is, hold one.
+    pub(super) fn are_in(&self, bytes: &[u8]) -> bool {
+        !self.is_empty() && (0..bytes.len()).any(|at| matches!(self.at(&bytes[at..], true), At::Form(_)))
+    }
+
+    /// `bytes`, which are all there is, without any form; `None` where there is none in it.
+    pub(super) fn blot(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut scrubber = Scrubber::new(self.clone());
+        let mut clean = scrubber.push(Bytes::copy_from_slice(bytes)).to_vec();
+        clean.extend_from_slice(&scrubber.end());
+        (scrubber.found > 0).then_some(clean)
+    }
+
+    /// What stands at the front of `rest`. At the end of the stream nothing is undecided.
+    fn at(&self, rest: &[u8], ended: bool) -> At {
+        let fold = |b: u8| if self.inner.folded { b.to_ascii_lowercase() } else { b };
+        let [first, behind @ ..] = rest else { return At::Nothing };
+        let first = fold(*first);
+        let possible = match behind.first() {
+            Some(second) => {
+                let pair = usize::from(first) << 8 | usize::from(fold(*second));
+                self.inner.begins[pair / 64] & (1 << (pair % 64)) != 0
+            }
+            None => true,
+        };
+        if !possible {
+            return At::Nothing;
+        }
+        let (mut longest, mut undecided) = (0, 0);
+        for form in self.inner.forms.iter().filter(|form| form[0] == first) {
+            let common = form.len().min(rest.len());
+            let same = form[..common].iter().zip(rest).all(|(own, given)| *own == fold(*given));
+            match same {
+                true if common == form.len() => longest = longest.max(common),
+                true => undecided = undecided.max(form.len()),
+                false => {}
+            }
+        }
+        // A longer form that may still come goes before a shorter one that is there.
+        match (longest, undecided > longest && !ended) {
+            (_, true) => At::Undecided,
+            (0, false) => At::Nothing,
+            (length, false) => At::Form(length),
+        }
+    }
+
+    /// The first place where something other than nothing stands.
+    fn find(&self, bytes: &[u8], from: usize, ended: bool) -> Option<(usize, At)> {
+        (from..bytes.len()).find_map(|place| match self.at(&bytes[place..], ended) {
+            At::Nothing => None,
+            found @ (At::Form(_) | At::Undecided) => Some((place, found)),
+        })
+    }
+}
+
+/// One stream that is scrubbed. See the module.
+pub(super) struct Scrubber {
+    forms: Forms,
+    held: Zeroizing<Vec<u8>>,
+    /// How many of the held bytes were passed on already.
+    shown: usize,
+    /// How many forms were blotted out.
+    pub(super) found: u64,
+}
+
+impl std::fmt::Debug for Scrubber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scrubber").field("held", &self.held.len()).field("found", &self.found).finish()
+    }
+}
+
+impl Scrubber {
+    pub(super) fn new(forms: Forms) -> Self {
+        Self { forms, held: Zeroizing::default(), shown: 0, found: 0 }
+    }
+
+    /// Takes the next piece, and gives what is decided.
+    pub(super) fn push(&mut self, piece: Bytes) -> Bytes {
+        if self.forms.is_empty() {
+            return piece;
+        }
+        if self.held.is_empty() {
+            // What most pieces are: without anything to see in them, passed on as they are.
+            return match self.forms.find(&piece, 0, false) {
+                None => piece,
+                Some((place, At::Undecided)) => {
+                    self.held.extend_from_slice(&piece[place..]);
+                    piece.slice(..place)
+                }
+                Some(_) => self.scrub(piece.to_vec(), false),
+            };
+        }
+        let mut whole = std::mem::take(&mut *self.held);
+        whole.extend_from_slice(&piece);
+        self.scrub(whole, false)
+    }
+
+    /// A message has ended: what was held of it is not held any longer than it must be.
+    pub(super) fn message_ended(&mut self) -> Bytes {
+        if self.held.len() > SHOWN_MAX || self.held.len() <= self.shown {
+            return Bytes::new();
+        }
+        let free = Bytes::copy_from_slice(&self.held[self.shown..]);
+        self.shown = self.held.len();
+        free
+    }
+
+    /// How many bytes are held that were not passed on.
+    pub(super) fn held(&self) -> usize {
+        self.held.len() - self.shown.min(self.held.len())
+    }
+
+    /// The stream has ended well: gives the rest.
+    pub(super) fn end(&mut self) -> Bytes {
+        if self.held.is_empty() {
+            return Bytes::new();
+        }
+        let whole = std::mem::take(&mut *self.held);
+        self.scrub(whole, true)
+    }
+
+    /// Blots forms out of `whole`, whose first `shown` bytes were passed on before.
+    fn scrub(&mut self, mut whole: Vec<u8>, ended: bool) -> Bytes {
+        let mut place = 0;
+        let mut decided = whole.len();
+        while let Some((at, found)) = self.forms.find(&whole, place, ended) {
+            match found {
+                At::Form(length) => {
+                    whole[at..at + length].fill(BLOT);
+                    self.found += 1;
+                    place = at + length;
+                }
+                At::Undecided => {
+                    decided = at;
+                    break;
+                }
+                At::Nothing => break,
+            }
+        }
+        let shown = self.shown.min(decided);
+        self.held.extend_from_slice(&whole[decided..]);
+        whole[decided..].zeroize();
+        whole.truncate(decided);
+        self.shown -= shown;
+        debug_assert!(self.held.len() < self.forms.inner.longest.max(1));
+        Bytes::from(whole).slice(shown..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scrubbed(forms: &Forms, pieces: &[&[u8]]) -> (Vec<u8>, u64) {
+        let mut scrubber = Scrubber::new(forms.clone());
+        let mut clean = Vec::new();
+        for piece in pieces {
+            clean.extend_from_slice(&scrubber.push(Bytes::copy_from_slice(piece)));
+        }
+        clean.extend_from_slice(&scrubber.end());
+        (clean, scrubber.found)
+    }
+
+    /// Streams in which pieces of forms, whole forms and other things follow each other.
+    fn stream(secret: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
+        let forms = forms::of(secret);
+        let part = (0..forms.len(), 0..=64usize, any::<bool>()).prop_map(move |(form, length, whole)| {
+            let form = &forms[form];
+            form[..if whole { form.len() } else { length.min(form.len()) }].to_vec()
+        });
+        let other = proptest::collection::vec(any::<u8>(), 0..20);
+        proptest::collection::vec(prop_oneof![part, other], 0..12).prop_map(|parts| parts.concat())
+    }
+
+    const SECRET: &[u8] = b"sk-aab/aab+aa\"aab";
+
+    proptest! {
+        #[test]
+        fn e_s2_any_cut_gives_the_same_and_no_form_survives(
+            text in stream(SECRET),
+            mut cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..12),
+        ) {
+            let forms = Forms::exact([SECRET]);
+            let (whole, found) = scrubbed(&forms, &[&text]);
+            cuts.sort_by_key(|cut| cut.index(text.len() + 1));
+            let (mut pieces, mut from) = (Vec::new(), 0);
+            for cut in &cuts {
+                let at = cut.index(text.len() + 1);
+                pieces.push(&text[from..at]);
+                from = at;
+            }
+            pieces.push(&text[from..]);
+            prop_assert_eq!(scrubbed(&forms, &pieces), (whole.clone(), found));
+            let single: Vec<&[u8]> = text.chunks(1).collect();
+            prop_assert_eq!(scrubbed(&forms, &single), (whole.clone(), found));
+            prop_assert_eq!(whole.len(), text.len());
+            prop_assert!(!forms.are_in(&whole));
+        }
+    }
+
+    #[test]
+    fn what_fails_drops_what_it_holds() {
+        let forms = Forms::exact([SECRET]);
+        let mut scrubber = Scrubber::new(forms);
+        let out = scrubber.push(Bytes::copy_from_slice(&[b"x", &SECRET[..SECRET.len() - 1]].concat()));
+        assert_eq!(&out[..], b"x");
+        drop(scrubber);
+    }
+
+    #[test]
+    fn only_what_could_be_the_beginning_is_held() {
+        let mut scrubber = Scrubber::new(Forms::exact([SECRET]));
+        assert_eq!(&scrubber.push(Bytes::from_static(b"data: hello\n\n"))[..], b"data: hello\n\n");
+        assert_eq!(&scrubber.push(Bytes::from_static(b"data: s"))[..], b"data: ");
+        assert_eq!(&scrubber.push(Bytes::from_static(b"o\n\n"))[..], b"so\n\n");
+    }
+
+    #[test]
+    fn a_message_does_not_wait_for_the_next_and_a_form_across_two_is_blotted_out() {
+        let mut scrubber = Scrubber::new(Forms::exact([SECRET]));
+        let mut seen = Vec::new();
+        for piece in SECRET.chunks(1) {
+            seen.extend_from_slice(&scrubber.push(Bytes::copy_from_slice(piece)));
+            seen.extend_from_slice(&scrubber.message_ended());
+        }
+        seen.extend_from_slice(&scrubber.end());
+        assert_eq!(seen.len(), SECRET.len());
+        assert_eq!(&seen[..3], &SECRET[..3]);
+        assert!(seen[3..].iter().all(|b| *b == b'*'), "{}", String::from_utf8_lossy(&seen));
+        let mut scrubber = Scrubber::new(Forms::exact([SECRET]));
+        assert_eq!(&scrubber.push(Bytes::from_static(b"yes"))[..], b"ye");
+        assert_eq!(&scrubber.message_ended()[..], b"s");
+        assert_eq!(&scrubber.push(Bytes::from_static(b"no"))[..], b"no");
+    }
+
+    #[test]
+    fn case_matters_unless_it_is_told_not_to() {
+        let upper = SECRET.to_ascii_uppercase();
+        assert!(!Forms::exact([SECRET]).are_in(&upper));
+        assert!(Forms::any_case([SECRET]).are_in(&upper));
+        assert_eq!(Forms::any_case([&b"token-123"[..]]).blot(b"a Token-123 b").unwrap(), b"a ********* b");
+    }
+}

@@ -1,0 +1,444 @@
+//! Answers the requests of one decrypted connection.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use burrow_audit::{Action, Event, Outcome};
+use burrow_model::network::Approve;
+use burrow_model::{HostName, Slot};
+use bytes::Bytes;
+use http::header::{self, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+
+use super::approvals::{Decided, Waiting};
+use super::body::{Answer, RequestBody, ResponseBody, blot_headers};
+use super::client::Intercepted;
+use super::exchange::{Described, Exchange, action_of};
+use super::guard::Gate;
+use super::judge::{self, Asked, Placeholders, Refusal, Ruled};
+use super::scrub::Forms;
+use super::upstream::{self, Key, Lease};
+use super::{Compiled, path, slots, websocket};
+use crate::clock::monotonic_ms;
+use crate::policy::{Denial, Policy, ProtocolSeen};
+use crate::proxy::Shared;
+use crate::sandbox::Sandbox;
+use crate::{Directives, Grant};
+
+/// Headers of an answer that are about our connection to the host, or would lead around us.
+const NOT_PASSED_BACK: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::TE,
+    header::ALT_SVC,
+    HeaderName::from_static("http2-settings"),
+];
+
+/// One connection, as its requests see it.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub(super) shared: Arc<Shared>,
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) intercepted: Arc<Intercepted>,
+    pub(super) host: HostName,
+    pub(super) port: u16,
+    pub(super) gate: Arc<Gate>,
+}
+
+/// A request that was let through, on its way.
+struct Judged<'a> {
+    ruled: Ruled<'a>,
+    policy: &'a Policy,
+    compiled: Arc<Compiled>,
+    /// Of the grant that goes along.
+    secrets: Option<Forms>,
+    exchange: Arc<Exchange>,
+    path: String,
+}
+
+/// The forms to look for in answers. A client certificate's key is shown to nobody, so nobody can send it back.
+pub(super) fn forms_of(grant: &Grant) -> Forms {
+    match &grant.slot {
+        Slot::ClientCert => Forms::exact([]),
+        Slot::Basic { user } => {
+            let pair =
+                zeroize::Zeroizing::new([user.as_str().as_bytes(), b":", grant.value.expose()].concat());
+            let encoded = zeroize::Zeroizing::new(data_encoding::BASE64.encode(&pair));
+            Forms::exact([grant.value.expose(), encoded.as_bytes()])
+        }
+        Slot::Header { .. } | Slot::GrpcMetadata { .. } | Slot::Query { .. } => {
+            Forms::exact([grant.value.expose()])
+        }
+    }
+}
+
+pub(super) async fn handle(
+    conversation: Arc<Conversation>,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>, Infallible> {
+    let (method, target) = (request.method().clone(), request.uri().path().to_owned());
+    let upgrade = request.headers().contains_key(header::UPGRADE) && request.version() < Version::HTTP_2;
+    let outcome = conversation.answer(request).await;
+    let mut response = outcome.unwrap_or_else(|refusal| conversation.refuse(&method, &target, &refusal));
+    if upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        // What follows was not looked at, and is not going to be.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
+}
+
+impl Conversation {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Answer>, Refusal> {
+        if let Some((status, what)) = self.gate.malformed(request.headers()) {
+            return Err(Refusal::new(status, format!("the request is malformed: {what}")));
+        }
+        judge::check_method(request.method())?;
+        judge::check_authority(request.uri(), request.headers(), &self.intercepted.meter.destination)?;
+        let path = path::normal(request.uri().path())
+            .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let policy = self.sandbox.policy();
+        let none = || Refusal::forbidden("the policy was changed and no longer allows it");
+        let directives = policy.directives().ok_or_else(none)?;
+        let upgrade = upgrade_of(&request)?;
+        let judged = self.judge(&policy, directives, &request, path)?;
+        self.take_budget(&judged)?;
+        self.ask_for_approval(directives, &request, &judged).await?;
+        self.write_down(&judged).await?;
+        match upgrade {
+            None => self.pass_on(request, judged).await,
+            Some(Websocket) => self.pass_upgrade(request, judged).await,
+        }
+    }
+
+    fn judge<'a>(
+        &self,
+        policy: &'a Policy,
+        directives: &'a Directives,
+        request: &Request<Incoming>,
+        path: String,
+    ) -> Result<Judged<'a>, Refusal> {
+        let (uri, headers) = (request.uri(), request.headers());
+        let method = request.method().as_str();
+        let compiled = self.sandbox.intercept.compiled(policy);
+        let asked = Asked { host: &self.host, port: self.port, method, path: &path };
+        let placeholders = Placeholders::in_head(&compiled.placeholders, uri, headers);
+        let ruled = judge::rule(directives, asked, placeholders, headers, uri.query());
+        // Also where it is refused anyway: a placeholder on its way to where it may not go is worth an alarm.
+        if placeholders == Placeholders::Present {
+            let going = ruled.as_ref().ok().and_then(|ruled| ruled.grant);
+            judge::check_placeholders(directives, going, uri, headers)?;
+        }
+        let ruled = ruled?;
+        let place =
+            ruled.grant.and_then(|grant| directives.grants.iter().position(|own| std::ptr::eq(own, grant)));
+        let secrets = place.and_then(|place| compiled.secrets.get(place)).cloned();
+        let described = self.described(directives, method, &path, Some(&ruled));
+        let exchange = Exchange::new(
+            Arc::clone(&self.sandbox),
+            Arc::clone(&self.shared.audit),
+            ruled.rule.clone(),
+            &described,
+        );
+        Ok(Judged { ruled, policy, compiled, secrets, exchange, path })
+    }
+
+    fn described<'a>(
+        &'a self,
+        directives: &Directives,
+        method: &'a str,
+        path: &'a str,
+        ruled: Option<&Ruled<'_>>,
+    ) -> Described<'a> {
+        Described {
+            tenant: directives.tenant.clone(),
+            host: self.host.as_str(),
+            port: self.port,
+            method,
+            path,
+            rule: ruled.map(|ruled| ruled.rule.to_string()),
+            secret: ruled.and_then(|ruled| ruled.grant).map(|grant| grant.name.to_string()),
+        }
+    }
+
+    fn take_budget(&self, judged: &Judged<'_>) -> Result<(), Refusal> {
+        let taken = self.sandbox.intercept.budgets().take(judged.ruled.rule, monotonic_ms());
+        taken.map_err(|spent| {
+            let what = format!("the rule `{}` has used up {}", judged.ruled.rule, spent.what);
+            let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, what);
+            Refusal { retry_after_s: Some(spent.retry_after_s), ..refusal }
+        })
+    }
+
+    async fn ask_for_approval(
+        &self,
+        directives: &Directives,
+        request: &Request<Incoming>,
+        judged: &Judged<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(approve) = judged.ruled.rule.approve else { return Ok(()) };
+        let method = request.method().as_str();
+        let waiting = Waiting {
+            number: 0,
+            rule: judged.ruled.rule.to_string(),
+            approve,
+            method: method.to_owned(),
+            host: self.host.to_string(),
+            port: self.port,
+            path: judged.path.clone(),
+            secret: judged.ruled.grant.map(|grant| grant.name.to_string()),
+            since_ms: 0,
+        };
+        let patience = Duration::from_secs(self.sandbox.limits().approval_seconds.into());
+        let decided = self.sandbox.intercept.approvals.ask(judged.ruled.rule, waiting, patience).await;
+        let (outcome, reason) = match (decided, approve) {
+            (Decided::Yes, Approve::Once) => (Outcome::Allowed, "approved"),
+            (Decided::Yes, Approve::Session) => (Outcome::Allowed, "approved, with all its rule covers"),
+            (Decided::Already, _) => (Outcome::Allowed, "approved before"),
+            (Decided::No, _) => (Outcome::Denied, "it needs approval, and was refused"),
+            (Decided::TooLate, _) => (Outcome::Denied, "it needs approval, and nobody gave it in time"),
+            (Decided::Full, _) => (Outcome::Denied, "it needs approval, and too many requests wait for that"),
+        };
+        let described = self.described(directives, method, &judged.path, Some(&judged.ruled));
+        let event = described.event(&self.sandbox, Action::EgressApproval, outcome);
+        self.shared.audit.note(Event { reason: Some(reason.into()), ..event });
+        if outcome == Outcome::Allowed { Ok(()) } else { Err(Refusal::forbidden(reason)) }
+    }
+
+    /// No trace, no secret (E-A1).
+    async fn write_down(&self, judged: &Judged<'_>) -> Result<(), Refusal> {
+        let event = judged.exchange.event();
+        if judged.ruled.grant.is_none() {
+            self.shared.audit.note(event.clone());
+            return Ok(());
+        }
+        self.shared.audit.record(event).await.map_err(|error| {
+            let what = format!("the request needs a secret, and it could not be written down: {error}");
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, what)
+        })
+    }
+
+    fn key(&self, judged: &Judged<'_>) -> Key {
+        let secret = judged.ruled.grant.map(|grant| (grant.name.clone(), grant.version));
+        Key { host: self.host.clone(), port: self.port, secret }
+    }
+
+    async fn pass_on(
+        &self,
+        request: Request<Incoming>,
+        judged: Judged<'_>,
+    ) -> Result<Response<Answer>, Refusal> {
+        let (parts, body) = request.into_parts();
+        let request = prepare(parts, body, &judged)?;
+        let (identity, key) = (identity(&judged), self.key(&judged));
+        let sent = upstream::send(&self.shared, &self.sandbox, judged.policy, &key, identity, request);
+        let (response, lease) = sent.await.map_err(|error| self.failed(&judged, &error.to_string()))?;
+        let (parts, body) = self.prepare_answer(response, &judged)?;
+        let is_grpc = slots::is_grpc(&parts.headers);
+        let body = ResponseBody::new(body, judged.secrets, is_grpc, lease, judged.exchange);
+        Ok(Response::from_parts(parts, Answer::Theirs(Box::new(body))))
+    }
+
+    async fn pass_upgrade(
+        &self,
+        mut request: Request<Incoming>,
+        judged: Judged<'_>,
+    ) -> Result<Response<Answer>, Refusal> {
+        let client = hyper::upgrade::on(&mut request);
+        let (parts, body) = request.into_parts();
+        let mut request = prepare(parts, body, &judged)?;
+        let headers = request.headers_mut();
+        headers.remove("sec-websocket-extensions");
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        let (identity, key) = (identity(&judged), self.key(&judged));
+        let sent =
+            upstream::send_upgrade(&self.shared, &self.sandbox, judged.policy, &key, identity, request);
+        let (mut response, lease) = sent.await.map_err(|error| self.failed(&judged, &error.to_string()))?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let (parts, body) = self.prepare_answer(response, &judged)?;
+            let body = ResponseBody::new(body, judged.secrets, false, lease, judged.exchange);
+            return Ok(Response::from_parts(parts, Answer::Theirs(Box::new(body))));
+        }
+        if response.headers().contains_key("sec-websocket-extensions") {
+            return Err(self.failed(&judged, "it wants an extension of WebSocket that nobody asked for"));
+        }
+        let host = hyper::upgrade::on(&mut response);
+        let (mut parts, _) = self.prepare_answer(response, &judged)?;
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        parts.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        self.begin_websocket(client, host, lease, judged);
+        Ok(Response::from_parts(parts, Answer::Ours(Full::default())))
+    }
+
+    fn begin_websocket(
+        &self,
+        client: hyper::upgrade::OnUpgrade,
+        host: hyper::upgrade::OnUpgrade,
+        lease: Lease,
+        judged: Judged<'_>,
+    ) {
+        self.gate.open();
+        let Judged { compiled, secrets, exchange, .. } = judged;
+        let intercepted = Arc::clone(&self.intercepted);
+        self.intercepted.tasks().spawn(async move {
+            // The task of the connection to the host goes on for as long as this is kept.
+            let _lease = lease;
+            let (Ok(client), Ok(host)) = tokio::join!(client, host) else { return exchange.ended(false) };
+            let (client, host) = (TokioIo::new(client), TokioIo::new(host));
+            let placeholders = compiled.placeholders.clone();
+            websocket::run(client, host, placeholders, secrets, exchange).await;
+            drop(intercepted);
+        });
+    }
+
+    /// Takes out of an answer's head what must not come back, and refuses what could not be looked through (E-S3).
+    fn prepare_answer(
+        &self,
+        response: Response<Incoming>,
+        judged: &Judged<'_>,
+    ) -> Result<(http::response::Parts, Incoming), Refusal> {
+        let (mut parts, body) = response.into_parts();
+        judged.exchange.answered(parts.status);
+        for name in NOT_PASSED_BACK {
+            parts.headers.remove(name);
+        }
+        parts.version = Version::HTTP_11;
+        // The words of a status line are the host's to choose, and would be passed on.
+        parts.extensions.clear();
+        if let Some(forms) = &judged.secrets {
+            let encoded = |name: &str| {
+                let mut values = parts.headers.get_all(name).iter();
+                values.any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
+            };
+            if encoded("content-encoding") || encoded("grpc-encoding") {
+                return Err(self.failed(judged, "it answered in an encoding that was not asked for"));
+            }
+            judged.exchange.scrubbed(blot_headers(&mut parts.headers, forms));
+        }
+        Ok((parts, body))
+    }
+
+    /// The host could not be reached, or did not behave; or the program's own body stopped it.
+    fn failed(&self, judged: &Judged<'_>, what: &str) -> Refusal {
+        if let Some(refusal) = judged.exchange.take_trouble() {
+            judged.exchange.ended(false);
+            return refusal;
+        }
+        judged.exchange.ended(false);
+        let what = format!("`{}` is allowed, but {what}", self.host);
+        Refusal::new(StatusCode::BAD_GATEWAY, what)
+    }
+
+    /// Tells of a refusal, to the log, to the audit log, and to the program.
+    fn refuse(&self, method: &Method, target: &str, refusal: &Refusal) -> Response<Answer> {
+        let destination = &self.intercepted.meter.destination;
+        let policy = self.sandbox.policy();
+        // Whatever stands for a secret is not written down either.
+        let placeholders = &self.sandbox.intercept.compiled(&policy).placeholders;
+        let plain = |text: &str| match placeholders.blot(text.as_bytes()) {
+            Some(blotted) => String::from_utf8_lossy(&blotted).into_owned(),
+            None => text.to_owned(),
+        };
+        let (target, reason) = (plain(target), plain(&refusal.what));
+        let what = format!("{method}: {reason}");
+        if refusal.status == StatusCode::BAD_GATEWAY {
+            self.sandbox.failed(destination, ProtocolSeen::Tls, self.intercepted.meter.rule(), what);
+        } else {
+            self.sandbox.request_denied(destination, ProtocolSeen::Tls, &Denial::Request { what });
+        }
+        if let Some(directives) = policy.directives() {
+            let outcome =
+                if refusal.status == StatusCode::BAD_GATEWAY { Outcome::Failed } else { Outcome::Denied };
+            let described = Described {
+                secret: refusal.secret.clone(),
+                ..self.described(directives, method.as_str(), &target, None)
+            };
+            let event = described.event(&self.sandbox, action_of(refusal), outcome);
+            let (status, reason) = (Some(refusal.status.as_u16()), Some(reason.as_str().into()));
+            self.sandbox.note(Event { status, reason, ..event });
+        }
+        told(&self.host, refusal)
+    }
+}
+
+/// The answer to a request that is refused.
+fn told(host: &HostName, refusal: &Refusal) -> Response<Answer> {
+    let error = serde_json::json!({
+        "error": {
+            "type": "burrow_egress",
+            "status": refusal.status.as_u16(),
+            "host": host.as_str(),
+            "message": format!("burrow: the request to {host} was refused: {}", refusal.what),
+        }
+    });
+    let mut response = Response::new(Answer::Ours(Full::new(Bytes::from(format!("{error}\n")))));
+    *response.status_mut() = refusal.status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert("x-burrow-egress", HeaderValue::from_static("refused"));
+    if let Some(seconds) = refusal.retry_after_s {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// A client certificate to show.
+fn identity<'a>(judged: &Judged<'a>) -> Option<&'a burrow_model::SecretBytes> {
+    judged.ruled.grant.filter(|grant| grant.slot == Slot::ClientCert).map(|grant| &grant.value)
+}
+
+/// The request as the host gets it.
+fn prepare(mut parts: Parts, body: Incoming, judged: &Judged<'_>) -> Result<Request<RequestBody>, Refusal> {
+    slots::strip_hop(&mut parts.headers);
+    parts.headers.remove(header::HOST);
+    parts.extensions.clear();
+    let mut query = parts.uri.query().map(str::to_owned);
+    if let Some(grant) = judged.ruled.grant {
+        query = slots::inject(grant, &mut parts.headers, query.as_deref())
+            .map_err(|error| Refusal::forbidden(error.to_string()))?;
+    }
+    let target = match &query {
+        Some(query) => format!("{}?{query}", judged.path),
+        None => judged.path.clone(),
+    };
+    let bad = |_| Refusal::new(StatusCode::BAD_REQUEST, "the target cannot be passed on");
+    parts.uri = target.parse().map_err(bad)?;
+    if judged.exchange.goes_out(size_of_head(&parts.headers, &target)).is_err() {
+        let spent = || Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the rule has used up its budget");
+        return Err(judged.exchange.take_trouble().unwrap_or_else(spent));
+    }
+    let placeholders = judged.compiled.placeholders.clone();
+    let body = RequestBody::new(body, placeholders, Arc::clone(&judged.exchange));
+    Ok(Request::from_parts(parts, body))
+}
+
+/// About as many bytes as a head takes.
+fn size_of_head(headers: &HeaderMap, target: &str) -> usize {
+    let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    target.len() + lines.sum::<usize>()
+}
+
+/// The one other protocol that is understood.
+#[derive(Clone, Copy, Debug)]
+struct Websocket;
+
+fn upgrade_of(request: &Request<Incoming>) -> Result<Option<Websocket>, Refusal> {
+    let Some(protocol) = request.headers().get(header::UPGRADE) else { return Ok(None) };
+    if request.version() >= Version::HTTP_2 {
+        return Ok(None);
+    }
+    let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
+    if !is_websocket || request.method() != Method::GET {
+        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "only WebSocket can take over a connection"));
+    }
+    Ok(Some(Websocket))
+}

@@ -1,0 +1,342 @@
+//! Carries a WebSocket: what programs send is looked through for placeholders, what hosts send for secrets.
+//!
+//! Frames keep their lengths, so they are passed on as they come. Pieces of one message are looked at together, whatever
+//! control frames come in between. Compression was not asked for, so a frame that says it is compressed ends it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::exchange::Exchange;
+use super::scrub::{Forms, Scrubber};
+
+/// Read at a time.
+const PIECE: usize = 16 * 1024;
+
+/// RFC 6455: the longest frame of control.
+const CONTROL_MAX: u64 = 125;
+
+/// What may wait behind the beginning of a secret: headers and frames of control between two pieces of a message.
+const WAITING_MAX: usize = 64 * 1024;
+
+/// Carries both ways until either side ends.
+pub(super) async fn bridge(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    host: impl AsyncRead + AsyncWrite + Unpin,
+    placeholders: Forms,
+    secrets: Option<Forms>,
+    exchange: &Exchange,
+) -> io::Result<()> {
+    let (mut client_read, mut client_write) = tokio::io::split(client);
+    let (mut host_read, mut host_write) = tokio::io::split(host);
+    let out = async {
+        let mut frames = Frames::new(placeholders, Side::Program);
+        loop {
+            let Some(piece) = receive(&mut client_read).await? else { break };
+            exchange.goes_out(piece.len())?;
+            let (passed, found) = frames.push(piece)?;
+            if found > 0 {
+                return Err(exchange.alarm("a placeholder stands in a WebSocket message"));
+            }
+            host_write.write_all(&passed).await?;
+            host_write.flush().await?;
+        }
+        host_write.shutdown().await
+    };
+    let answers = async {
+        let mut frames = secrets.map(|secrets| Frames::new(secrets, Side::Host));
+        loop {
+            let Some(piece) = receive(&mut host_read).await? else { break };
+            exchange.comes_in(piece.len());
+            let passed = match &mut frames {
+                None => piece,
+                Some(frames) => {
+                    let (passed, found) = frames.push(piece)?;
+                    exchange.scrubbed(found);
+                    passed
+                }
+            };
+            client_write.write_all(&passed).await?;
+            client_write.flush().await?;
+        }
+        client_write.shutdown().await
+    };
+    tokio::try_join!(out, answers)?;
+    Ok(())
+}
+
+/// `bridge`, with its end written down.
+pub(super) async fn run(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    host: impl AsyncRead + AsyncWrite + Unpin,
+    placeholders: Forms,
+    secrets: Option<Forms>,
+    exchange: Arc<Exchange>,
+) {
+    let outcome = bridge(client, host, placeholders, secrets, &exchange).await;
+    exchange.ended(outcome.is_ok());
+}
+
+async fn receive(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Bytes>> {
+    let mut piece = BytesMut::with_capacity(PIECE);
+    let count = from.read_buf(&mut piece).await?;
+    Ok((count > 0).then(|| piece.freeze()))
+}
+
+/// Whose frames they are: those of programs are masked, those of hosts are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Program,
+    Host,
+}
+
+/// Follows the frames of one direction.
+#[derive(Debug)]
+struct Frames {
+    side: Side,
+    forms: Forms,
+    /// The current message's.
+    message: Scrubber,
+    header: Vec<u8>,
+    /// Of the frame that is being read.
+    frame: Option<Current>,
+    /// How many bytes of messages came, and how many were passed on.
+    came: u64,
+    passed: u64,
+    /// What belongs between bytes of messages, by how many are before it.
+    between: VecDeque<(u64, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+struct Current {
+    left: u64,
+    mask: [u8; 4],
+    at: usize,
+    last: bool,
+    /// A frame of control stands for itself, and is small: it is looked at when it is whole.
+    control: Option<Vec<u8>>,
+}
+
+impl Frames {
+    fn new(forms: Forms, side: Side) -> Self {
+        let message = Scrubber::new(forms.clone());
+        let (header, between) = (Vec::new(), VecDeque::new());
+        Self { side, forms, message, header, frame: None, came: 0, passed: 0, between }
+    }
+
+    /// Takes bytes; gives what may be passed on, and how many forms were found.
+    fn push(&mut self, mut bytes: Bytes) -> io::Result<(Bytes, u64)> {
+        let before = self.message.found;
+        let (mut clean, mut found) = (BytesMut::with_capacity(bytes.len()), 0);
+        while !bytes.is_empty() {
+            let frame = match self.frame.take() {
+                None => {
+                    self.header.push(bytes.get_u8());
+                    let Some(frame) = self.begin()? else { continue };
+                    let header = std::mem::take(&mut self.header);
+                    self.put_between(header, &mut clean)?;
+                    frame
+                }
+                Some(mut frame) => {
+                    let count = usize::try_from(frame.left).unwrap_or(usize::MAX).min(bytes.len());
+                    let part = bytes.split_to(count);
+                    frame.left -= count as u64;
+                    self.look(&mut frame, &part, &mut clean);
+                    frame
+                }
+            };
+            if frame.left > 0 {
+                self.frame = Some(frame);
+            } else {
+                found += self.end(frame, &mut clean)?;
+            }
+        }
+        Ok((clean.freeze(), found + self.message.found - before))
+    }
+
+    /// A frame has ended. Says how many forms were found in it, if it is one of control.
+    fn end(&mut self, frame: Current, clean: &mut BytesMut) -> io::Result<u64> {
+        let Some(content) = frame.control else {
+            if frame.last {
+                let rest = self.message.end();
+                self.put(&rest, clean);
+            }
+            return Ok(0);
+        };
+        let blotted = self.forms.blot(&content);
+        let found = u64::from(blotted.is_some());
+        self.put_between(masked(blotted.unwrap_or(content), frame.mask), clean)?;
+        Ok(found)
+    }
+
+    fn look(&mut self, frame: &mut Current, part: &Bytes, clean: &mut BytesMut) {
+        let mut plain = part.to_vec();
+        for b in &mut plain {
+            *b ^= frame.mask[frame.at % 4];
+            frame.at += 1;
+        }
+        if let Some(content) = &mut frame.control {
+            content.extend_from_slice(&plain);
+            return;
+        }
+        self.came += part.len() as u64;
+        let decided = self.message.push(Bytes::from(plain));
+        match self.side {
+            Side::Host => self.put(&decided, clean),
+            // Passed on as it came; if there is something in it, nothing is.
+            Side::Program => {
+                self.passed = self.came;
+                clean.extend_from_slice(part);
+            }
+        }
+    }
+
+    /// Passes on bytes of a message, and what belongs between them.
+    fn put(&mut self, mut decided: &[u8], clean: &mut BytesMut) {
+        while let Some((place, _)) = self.between.front() {
+            let before = usize::try_from(place - self.passed).unwrap_or(usize::MAX);
+            if before > decided.len() {
+                break;
+            }
+            let (front, rest) = decided.split_at(before);
+            clean.extend_from_slice(front);
+            self.passed += front.len() as u64;
+            decided = rest;
+            if let Some((_, bytes)) = self.between.pop_front() {
+                clean.extend_from_slice(&bytes);
+            }
+        }
+        clean.extend_from_slice(decided);
+        // Those of programs were counted when they came.
+        if self.side == Side::Host {
+            self.passed += decided.len() as u64;
+        }
+    }
+
+    /// Passes on what belongs behind all bytes of messages that came, as soon as those are.
+    fn put_between(&mut self, bytes: Vec<u8>, clean: &mut BytesMut) -> io::Result<()> {
+        if self.passed == self.came {
+            clean.extend_from_slice(&bytes);
+            return Ok(());
+        }
+        let waiting: usize = self.between.iter().map(|(_, bytes)| bytes.len()).sum();
+        if waiting + bytes.len() > WAITING_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "too much between two pieces of a message",
+            ));
+        }
+        self.between.push_back((self.came, bytes));
+        Ok(())
+    }
+
+    /// A frame, once its header is whole.
+    fn begin(&self) -> io::Result<Option<Current>> {
+        let bad = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        let [first, second, rest @ ..] = self.header.as_slice() else { return Ok(None) };
+        let is_masked = second & 0x80 != 0;
+        if is_masked != (self.side == Side::Program) {
+            return Err(bad("a frame of the wrong side"));
+        }
+        if first & 0x70 != 0 {
+            return Err(bad("a compressed frame, which nobody asked for"));
+        }
+        let (length, rest) = match (second & 0x7f, rest) {
+            (126, [a, b, rest @ ..]) => (u64::from(u16::from_be_bytes([*a, *b])), rest),
+            (127, [a, b, c, d, e, f, g, h, rest @ ..]) => {
+                (u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h]), rest)
+            }
+            (126 | 127, _) => return Ok(None),
+            (length, rest) => (u64::from(length), rest),
+        };
+        let mask = match (is_masked, rest) {
+            (false, _) => [0; 4],
+            (true, [a, b, c, d, ..]) => [*a, *b, *c, *d],
+            (true, _) => return Ok(None),
+        };
+        let control = first & 0x08 != 0;
+        if control && length > CONTROL_MAX {
+            return Err(bad("a frame of control that is too long"));
+        }
+        let last = first & 0x80 != 0;
+        Ok(Some(Current { left: length, mask, at: 0, last, control: control.then(Vec::new) }))
+    }
+}
+
+fn masked(mut content: Vec<u8>, mask: [u8; 4]) -> Vec<u8> {
+    content.iter_mut().enumerate().for_each(|(at, b)| *b ^= mask[at % 4]);
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &[u8] = b"token-12345";
+
+    fn frame(first: u8, content: &[u8], mask: Option<[u8; 4]>) -> Vec<u8> {
+        let flag = if mask.is_some() { 0x80 } else { 0 };
+        let mut frame = vec![first];
+        match u8::try_from(content.len()) {
+            Ok(length @ ..126) => frame.push(flag | length),
+            _ => {
+                frame.push(flag | 126);
+                frame.extend(u16::try_from(content.len()).unwrap().to_be_bytes());
+            }
+        }
+        frame.extend(mask.unwrap_or_default().iter().take(if mask.is_some() { 4 } else { 0 }));
+        frame.extend(masked(content.to_vec(), mask.unwrap_or_default()));
+        frame
+    }
+
+    fn pushed(side: Side, bytes: &[u8], step: usize) -> io::Result<(Vec<u8>, u64)> {
+        let mut frames = Frames::new(Forms::exact([SECRET]), side);
+        let (mut clean, mut found) = (Vec::new(), 0);
+        for piece in bytes.chunks(step) {
+            let (passed, hits) = frames.push(Bytes::copy_from_slice(piece))?;
+            clean.extend_from_slice(&passed);
+            found += hits;
+        }
+        Ok((clean, found))
+    }
+
+    #[test]
+    fn e_s2_a_secret_in_a_message_is_blotted_out_and_frames_stay_frames() {
+        let sent = [
+            frame(0x81, b"hello t", None),
+            frame(0x01, b"a token", None),
+            frame(0x89, b"ping token-12345", None),
+            frame(0x80, b"-12345 b", None),
+            frame(0x82, &[&[b'x'; 300][..], SECRET].concat(), None),
+        ]
+        .concat();
+        for step in [1, 2, 3, 7, 1_000] {
+            let (seen, found) = pushed(Side::Host, &sent, step).unwrap();
+            assert_eq!(seen.len(), sent.len());
+            assert!(!seen.windows(SECRET.len()).any(|window| window == SECRET));
+            assert!(!String::from_utf8_lossy(&seen).contains("12345"), "{step}");
+            assert_eq!(found, 3, "{step}");
+            assert!(seen.starts_with(&frame(0x81, b"hello t", None)));
+        }
+    }
+
+    #[test]
+    fn e_s6_a_placeholder_in_a_masked_message_is_seen() {
+        let mask = Some([1, 2, 3, 4]);
+        let sent = [frame(0x01, b"a token", mask), frame(0x80, b"-12345 b", mask)].concat();
+        assert_eq!(pushed(Side::Program, &sent, 3).unwrap().1, 1);
+        let fine = frame(0x81, b"a token-1234 b", mask);
+        assert_eq!(pushed(Side::Program, &fine, 3).unwrap(), (fine, 0));
+    }
+
+    #[test]
+    fn what_is_no_frame_of_that_side_ends_it() {
+        assert!(pushed(Side::Host, &frame(0x81, b"x", Some([1; 4])), 1).is_err());
+        assert!(pushed(Side::Program, &frame(0x81, b"x", None), 1).is_err());
+        assert!(pushed(Side::Host, &frame(0xc1, b"x", None), 1).is_err());
+        assert!(pushed(Side::Host, &[0x89, 126, 1, 0], 1).is_err());
+    }
+}
