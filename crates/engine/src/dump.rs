@@ -9,7 +9,7 @@ use burrow_runtime::Introduce;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::Shared;
-use crate::{EngineError, Guest};
+use crate::{EngineError, Guest, secrets};
 
 /// Kept with the dump's files. Holds the agent's token, as the files themselves do.
 #[derive(Clone, Serialize, Deserialize)]
@@ -21,6 +21,9 @@ pub(crate) struct About {
     /// What the agent was last told.
     limits: Limits,
     services: std::collections::BTreeMap<Name, ServiceSpec>,
+    /// Whether it was told to trust its lineage's authority.
+    #[serde(default)]
+    trusts: bool,
     /// The driver's own.
     pub(crate) runtime: String,
 }
@@ -45,6 +48,7 @@ impl About {
             token: row.token.clone(),
             limits: row.spec.limits,
             services: row.spec.services.clone(),
+            trusts: secrets::intercepts(row),
             runtime,
         }
     }
@@ -60,7 +64,9 @@ impl About {
 
     /// Whether the agent was told of other limits or services than the sandbox has now.
     pub(crate) fn is_stale(&self, row: &SandboxRow) -> bool {
-        self.limits.ram_mib != row.spec.limits.ram_mib || self.services != row.spec.services
+        self.limits.ram_mib != row.spec.limits.ram_mib
+            || self.services != row.spec.services
+            || self.trusts != secrets::intercepts(row)
     }
 
     /// Tells the agent who it is now: the one it was for does not open it any more.

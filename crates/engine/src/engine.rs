@@ -18,7 +18,9 @@ use crate::actor::{Command, Creation, Reply, Source};
 use crate::egress::EgressLog;
 use crate::shared::Shared;
 use crate::stock::{Kind, Ready, Stock};
-use crate::{CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, idle, recovery, upkeep};
+use crate::{
+    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, idle, recovery, secrets, upkeep,
+};
 
 /// A create that loses the race for its name to one that then fails tries again, this often at most.
 const CREATE_ATTEMPTS_MAX: usize = 5;
@@ -42,9 +44,11 @@ impl Engine {
     pub async fn start(seams: Seams, policy: Policy) -> Result<Self, EngineError> {
         let shared = Shared::new(seams, policy);
         EgressLog::start(&shared).await;
+        secrets::reseal(&shared).await?;
         recovery::recover(&shared).await?;
         Stock::start(&shared).await;
         upkeep::spawn(&shared);
+        egress::spawn(&shared);
         let engine = Self { shared };
         engine.clear_builds().await?;
         idle::spawn(&engine);

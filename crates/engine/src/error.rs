@@ -6,10 +6,11 @@ use burrow_guest::client::GuestError;
 use burrow_images::ImageError;
 use burrow_memory::MemoryError;
 use burrow_model::{
-    DumpId, LimitsError, Name, PolicyError as OwnPolicyError, Refusal, SandboxId, SnapshotId,
+    DumpId, LimitsError, Name, PolicyError as OwnPolicyError, Refusal, SandboxId, SecretError, SnapshotId,
 };
 use burrow_network::NetworkError;
 use burrow_runtime::RuntimeError;
+use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
 
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,14 @@ pub enum EngineError {
     RuleNotFound { what: String },
     #[error("a sandbox has at most {rules} rules and {sets} host sets")]
     RulesMax { rules: usize, sets: usize },
+    #[error("no request waits as `{number}`; it may have been answered, or have waited too long")]
+    ApprovalNotFound { number: u64 },
+    #[error("a sandbox has at most {max} rules about requests")]
+    RequestRulesMax { max: usize },
+    #[error(
+        "`{later}` covers requests that `{earlier}` covers too, and treats them differently or counts them again"
+    )]
+    RulesOverlap { earlier: String, later: String },
     #[error("sandbox `{id}` exists and may reach something else than was asked for")]
     NetworkDiffers { id: SandboxId },
     #[error(transparent)]
@@ -132,6 +141,16 @@ pub enum EngineError {
     AttachedMax { max: usize },
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    #[error("no secret `{name}`")]
+    SecretNotFound { name: Name },
+    #[error("secret `{name}` is used by the rules of {}", .by.join(", "))]
+    SecretInUse { name: Name, by: Vec<String> },
+    #[error("secret `{name}` is being changed by others all the time")]
+    SecretBusy { name: Name },
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error(transparent)]
+    Vault(#[from] VaultError),
     #[error("the daemon is shutting down")]
     ShuttingDown,
     #[error("the engine was told to fail at `{point}`")]
@@ -179,7 +198,13 @@ impl EngineError {
             }
             Self::SetUnknown { .. } => Some("`egress.sets` in the configuration names them"),
             Self::RuleNotFound { .. } => Some("`burrow egress show` lists what it has"),
-            Self::RulesMax { .. } => Some("a wildcard rule, or a host set, may stand for many"),
+            Self::ApprovalNotFound { .. } => Some("`burrow egress approvals` lists what waits"),
+            Self::RulesOverlap { .. } => {
+                Some("narrow methods or paths until each request is covered by one rule")
+            }
+            Self::RulesMax { .. } | Self::RequestRulesMax { .. } => {
+                Some("a wildcard rule, or a host set, may stand for many")
+            }
             Self::NetworkDiffers { .. } => {
                 Some("`burrow update` changes what it may reach; or leave out what you want it to reach")
             }
@@ -210,6 +235,12 @@ impl EngineError {
             Self::SpaceInUse { .. } => {
                 Some("`burrow update SANDBOX --memory own` takes it away; or remove it with `--force`")
             }
+            Self::SecretNotFound { .. } => Some("`burrow secret ls` lists the secrets there are"),
+            Self::SecretInUse { .. } => Some(
+                "take it out of their rules first; or remove it with `--force`: what they cover is refused then",
+            ),
+            Self::SecretBusy { .. } => Some("try again in a moment"),
+            Self::Vault(error) => error.hint(),
             Self::Memory(error) => error.hint(),
             Self::Volume(error) => error.hint(),
             Self::NetworkPolicy { source } => source.hint(),
@@ -224,6 +255,7 @@ impl EngineError {
             | Self::Policy(_)
             | Self::ForkCount { .. }
             | Self::AttachedMax { .. }
+            | Self::Secret(_)
             | Self::Network(_)
             | Self::BuildInProgress { .. }
             | Self::ShuttingDown

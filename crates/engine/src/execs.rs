@@ -13,7 +13,7 @@ use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, ReadMode, Request, 
 use burrow_model::{ExecId, SandboxId, TenantId};
 
 use crate::promises::{self, Promise};
-use crate::{Engine, EngineError, Guest, GuestStream};
+use crate::{Engine, EngineError, Guest, GuestStream, secrets};
 
 /// Longest single wait for an exec's end; callers ask again.
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -84,7 +84,8 @@ impl Engine {
         let id = ExecId::generate();
         let config = self.shared.image_config(&guest.row.tenant, &guest.row.image).await?;
         let spec = &guest.row.spec;
-        let mut env = config.env;
+        let mut env = secrets::environment(&self.shared, &guest.row).await?;
+        env.extend(config.env);
         env.extend(spec.env.clone());
         env.extend(options.env.clone());
         // Without one the guest takes the home of the user.

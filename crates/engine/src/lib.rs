@@ -38,6 +38,7 @@ mod ports;
 mod promises;
 mod recovery;
 mod registry;
+mod secrets;
 mod services;
 mod shared;
 mod snapshots;
@@ -64,6 +65,7 @@ pub use options::{
 pub use own::{NoOwnApi, OwnApi};
 pub use ports::{PortList, PortStream};
 pub use promises::{OpenPromise, Promise};
+pub use secrets::{SecretChanged, SecretStatus, SecretUser};
 pub use services::ServiceStatus;
 pub use snapshots::{
     FORK_MAX, ForkOptions, Forked, FromSnapshot, Restored, SnapshotOptions, TreeItem, TreeNode,

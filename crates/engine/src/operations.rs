@@ -15,7 +15,7 @@ use crate::dump::Kept;
 use crate::journal::{Operation, Resource};
 use crate::shared::Shared;
 use crate::stock::Ready;
-use crate::{EngineError, Guest, egress, faults, services};
+use crate::{EngineError, Guest, egress, faults, secrets, services};
 
 /// Network, then its doors and the machine, which finds out at its boot if its files were another's (`renew`). The caller
 /// unwinds when this fails.
@@ -119,8 +119,9 @@ async fn boot_document(shared: &Shared, row: &SandboxRow, renew: bool) -> Result
         listen: (SANDBOX_V4, PORT).into(),
         accept_from: GATEWAY_V4.into(),
         ram_bytes: u64::from(row.spec.limits.ram_mib) * burrow_model::MIB,
-        services: services::for_guest(row, &image),
+        services: services::for_guest(row, &image, &secrets::environment(shared, row).await?),
         renew,
+        trust: secrets::trust_of(shared, row).await?,
     };
     Ok(serde_json::to_vec(&boot).expect("a boot document is JSON"))
 }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use burrow_catalog::{Catalog, Idempotency};
 use burrow_egress::Egress;
 use burrow_memory::Memory;
-use burrow_model::network::{RULES_MAX, SETS_MAX};
+use burrow_model::network::{REQUEST_RULES_MAX, RULES_MAX, RequestRule, SETS_MAX, overlapping};
 use burrow_model::{
     AttachedSpace, EgressRule, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy, Remember,
     RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
 };
 use burrow_network::Network;
 use burrow_runtime::Runtime;
+use burrow_vault::Vault;
 use burrow_volumes::Volumes;
 
 use crate::{Clock, EgressSettings, EngineError, ImageBuilder, OwnApi};
@@ -29,6 +30,8 @@ pub struct Seams {
     pub images: Arc<dyn ImageBuilder>,
     pub clock: Arc<dyn Clock>,
     pub memory: Memory,
+    /// Seals secrets for the catalog.
+    pub vault: Vault,
     pub own: Arc<dyn OwnApi>,
 }
 
@@ -146,6 +149,8 @@ pub struct NetworkChange {
     pub remove: Vec<EgressRule>,
     pub add_sets: Vec<Name>,
     pub remove_sets: Vec<Name>,
+    pub requests: Option<Vec<RequestRule>>,
+    pub add_requests: Vec<RequestRule>,
 }
 
 impl NetworkChange {
@@ -159,7 +164,18 @@ impl NetworkChange {
         if rules.len() > RULES_MAX || sets.len() > SETS_MAX {
             return Err(EngineError::RulesMax { rules: RULES_MAX, sets: SETS_MAX });
         }
-        Ok(NetworkPolicy { mode: self.mode.unwrap_or(policy.mode), rules, sets })
+        let requests = self.requests.as_ref().unwrap_or(&policy.requests);
+        let Ok(requests) = changed(requests, &self.add_requests, &[]) else {
+            unreachable!("nothing is removed")
+        };
+        if requests.len() > REQUEST_RULES_MAX {
+            return Err(EngineError::RequestRulesMax { max: REQUEST_RULES_MAX });
+        }
+        if let Some((earlier, later)) = overlapping(&requests) {
+            let [earlier, later] = [earlier, later].map(|index| requests[index].to_string());
+            return Err(EngineError::RulesOverlap { earlier, later });
+        }
+        Ok(NetworkPolicy { mode: self.mode.unwrap_or(policy.mode), rules, sets, requests })
     }
 }
 
@@ -216,6 +232,8 @@ mod tests {
             remove: Vec::new(),
             add_sets: Vec::new(),
             remove_sets: Vec::new(),
+            requests: None,
+            add_requests: Vec::new(),
         };
         assert_eq!(nothing.apply(&policy).unwrap(), policy);
         let change = NetworkChange {

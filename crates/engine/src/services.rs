@@ -1,5 +1,7 @@
 //! Services: declared in the sandbox's specification, run by its guest.
 
+use std::collections::BTreeMap;
+
 use burrow_guest::protocol::{Request, RunningService, Service, ServiceRestart};
 use burrow_model::{Name, RestartPolicy, SandboxId, ServiceSpec, TenantId};
 
@@ -81,8 +83,8 @@ fn service_update(name: Name, spec: Option<ServiceSpec>) -> UpdateOptions {
     UpdateOptions {
         name: None,
         limits: LimitsChange { ram_mib: None, cpu_millis: None, pids: None, disk_mib: None },
-        labels: std::collections::BTreeMap::new(),
-        env: std::collections::BTreeMap::new(),
+        labels: BTreeMap::new(),
+        env: BTreeMap::new(),
         services: [(name, spec)].into(),
         network: None,
         sleep: None,
@@ -93,9 +95,15 @@ fn service_update(name: Name, spec: Option<ServiceSpec>) -> UpdateOptions {
 }
 
 /// What the guest is told: the declared services with the sandbox's own environment underneath.
-pub(crate) fn for_guest(row: &burrow_catalog::SandboxRow, image: &burrow_model::ImageConfig) -> Vec<Service> {
+/// What lies under all of it (`under`) is what its network asks for.
+pub(crate) fn for_guest(
+    row: &burrow_catalog::SandboxRow,
+    image: &burrow_model::ImageConfig,
+    under: &BTreeMap<String, String>,
+) -> Vec<Service> {
     let service = |(name, spec): (&Name, &ServiceSpec)| {
-        let mut env = image.env.clone();
+        let mut env = under.clone();
+        env.extend(image.env.clone());
         env.extend(row.spec.env.clone());
         env.extend(spec.env.clone());
         Service {

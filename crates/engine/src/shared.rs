@@ -14,6 +14,7 @@ use crate::events::Recorder;
 use crate::images::ImageWork;
 use crate::pins::Pins;
 use crate::registry::Registry;
+use crate::secrets::SecretChanges;
 use crate::stock::Stock;
 use crate::{EngineError, Policy, Seams};
 
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) builds: tokio::sync::Mutex<()>,
     pub(crate) images: ImageWork,
     pub(crate) pins: Arc<Pins>,
+    pub(crate) secrets: SecretChanges,
     recorder: Recorder,
     image_configs: Mutex<HashMap<ImageId, ImageConfig>>,
     actors: Actors,
@@ -54,6 +56,7 @@ impl Shared {
             builds: tokio::sync::Mutex::new(()),
             images,
             pins: Arc::default(),
+            secrets: SecretChanges::new(),
             image_configs: Mutex::new(HashMap::new()),
             actors: Actors { alive: Mutex::new(Some(alive)), ended: tokio::sync::Mutex::new(ended) },
         })

@@ -8,7 +8,7 @@ use burrow_catalog::CatalogError;
 
 use crate::actor::Command;
 use crate::shared::Shared;
-use crate::{memory, snapshots};
+use crate::{egress, memory, snapshots};
 
 /// How late a sandbox may be deleted.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) {
         for sweep in 0u64.. {
             ticks.tick().await;
             let Some(shared) = Weak::upgrade(&shared) else { return };
-            put_in_force(&shared);
+            egress::put_in_force(&shared);
             let mut done = Ok(());
             // What is deleted does not come back when the date does.
             if !shared.seams.clock.in_doubt() {
@@ -76,18 +76,10 @@ async fn delete_expired_snapshots(shared: &Shared) -> Result<(), CatalogError> {
     Ok(())
 }
 
-/// Policies that the egress process could not be told of when they were due.
-fn put_in_force(shared: &Shared) {
-    for id in shared.egress.owed() {
-        if let Some(actor) = shared.registry.get(&id) {
-            actor.tell(Command::PutInForce);
-        }
-    }
-}
-
 async fn prune(shared: &Shared) -> Result<(), CatalogError> {
     shared.seams.catalog.purge_idempotency(shared.now_ms()).await?;
     shared.seams.catalog.prune_execs().await?;
+    shared.seams.catalog.forget_lineages(shared.now_ms()).await?;
     shared.seams.catalog.forget_removed_images().await?;
     shared.seams.catalog.prune_egress(shared.now_ms()).await?;
     Ok(())

@@ -359,6 +359,9 @@ impl Actor {
             Command::PutInForce => {
                 if self.live.is_some() {
                     egress::adopt(&self.shared, &self.row).await;
+                } else {
+                    // It is given its policy with its network when it starts.
+                    self.shared.egress.settle(&self.row.id);
                 }
                 Fate::Stays
             }

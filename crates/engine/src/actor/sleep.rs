@@ -172,6 +172,7 @@ impl Actor {
         if about.is_stale(&self.row) {
             let guest = self.guest_of(self.live()?);
             self.tell_ram(&guest, &self.row).await?;
+            self.tell_trust(&guest, &self.row).await?;
             self.tell_services(&guest, &self.row).await?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use burrow_model::{Request, State};
 
 use super::Actor;
 use crate::engine::{check_limits, check_policies};
-use crate::{EngineError, Guest, UpdateOptions, egress, services};
+use crate::{EngineError, Guest, UpdateOptions, egress, secrets, services};
 
 impl Actor {
     pub(super) async fn update(&mut self, update: UpdateOptions) -> Result<(), EngineError> {
@@ -68,6 +68,9 @@ impl Actor {
         if old.limits.ram_mib != new.limits.ram_mib {
             self.tell_ram(&guest, after).await?;
         }
+        if secrets::intercepts(before) != secrets::intercepts(after) {
+            self.tell_trust(&guest, after).await?;
+        }
         if old.services != new.services {
             self.tell_services(&guest, after).await?;
         }
@@ -79,9 +82,21 @@ impl Actor {
         guest.call::<()>(&GuestRequest::SetRam { ram_bytes }).await
     }
 
+    /// One whose agent is from before there was anything to trust goes without until it is started anew.
+    pub(super) async fn tell_trust(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
+        let certificate = secrets::trust_of(&self.shared, row).await?;
+        match guest.call::<()>(&GuestRequest::SetTrust { certificate }).await {
+            Err(EngineError::Guest { source, .. }) => {
+                tracing::warn!(error = %source, "the sandbox does not trust its authority yet");
+                Ok(())
+            }
+            told => told,
+        }
+    }
+
     pub(super) async fn tell_services(&self, guest: &Guest, row: &SandboxRow) -> Result<(), EngineError> {
         let image = self.shared.image_config(&row.tenant, &row.image).await?;
-        let services = services::for_guest(row, &image);
+        let services = services::for_guest(row, &image, &secrets::environment(&self.shared, row).await?);
         guest.call::<()>(&GuestRequest::SetServices { services }).await
     }
 }

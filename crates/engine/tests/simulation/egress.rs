@@ -7,7 +7,7 @@ use burrow_model::{NetworkMode, NetworkPolicy, SandboxId};
 
 use crate::world::{GRACE, World, create, name, no_change};
 
-fn no_network_change() -> NetworkChange {
+pub(crate) fn no_network_change() -> NetworkChange {
     NetworkChange {
         mode: None,
         rules: None,
@@ -16,6 +16,8 @@ fn no_network_change() -> NetworkChange {
         remove: Vec::new(),
         add_sets: Vec::new(),
         remove_sets: Vec::new(),
+        requests: None,
+        add_requests: Vec::new(),
     }
 }
 

@@ -51,11 +51,11 @@ fn stuck() -> Obstacle {
     Obstacle { pid: 7, process: "redis".to_owned(), reason: "uses io_uring".to_owned(), passes: false }
 }
 
-fn manual(files_only: bool) -> SnapshotOptions {
+pub(crate) fn manual(files_only: bool) -> SnapshotOptions {
     SnapshotOptions::automatic(SnapshotKind::Manual, files_only)
 }
 
-fn fork(count: usize) -> ForkOptions {
+pub(crate) fn fork(count: usize) -> ForkOptions {
     ForkOptions { count, names: Vec::new(), files_only: false, labels: None, lifetime: None }
 }
 
@@ -246,6 +246,8 @@ async fn what_a_restore_never_revives() {
         remove: Vec::new(),
         add_sets: Vec::new(),
         remove_sets: Vec::new(),
+        requests: None,
+        add_requests: Vec::new(),
     };
     let limits =
         burrow_engine::LimitsChange { ram_mib: Some(256), cpu_millis: None, pids: None, disk_mib: None };

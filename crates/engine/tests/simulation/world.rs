@@ -26,6 +26,7 @@ use burrow_network::faulty::Faulty as FaultyNetwork;
 use burrow_network::sim::SimNetwork;
 use burrow_runtime::faulty::Faulty as FaultyRuntime;
 use burrow_runtime::sim::Sim as SimRuntime;
+use burrow_vault::{KeyFile, Vault};
 use burrow_volumes::faulty::Faulty as FaultyVolumes;
 use burrow_volumes::sim::Sim as SimVolumes;
 use burrow_volumes::{VolumeError, Volumes as _};
@@ -141,10 +142,17 @@ impl World {
             runtimes: vec![self.runtime.clone()],
             images: Arc::new(NoBuilder),
             memory: self.memory(clock.clone()).await,
+            vault: self.vault(),
             own: Arc::new(NoOwnApi),
             clock,
         };
         Engine::start(seams, Policy { stock: stock(ready), ..policy() }).await
+    }
+
+    /// Its key outlives the daemon, as a file does.
+    fn vault(&self) -> Vault {
+        let file = KeyFile::open_or_make(&self.memory.path().join("vault.key")).unwrap();
+        Vault::new(Arc::new(file), Vec::new())
     }
 
     async fn memory(&self, clock: Arc<dyn Clock>) -> Memory {

@@ -147,6 +147,7 @@ impl Kind {
             | Request::Stats
             | Request::Activity
             | Request::SetServices { .. }
+            | Request::SetTrust { .. }
             | Request::ListServices
             | Request::RestartService { .. }
             | Request::ListPorts

@@ -196,7 +196,7 @@ fn read_text(directory: BorrowedFd<'_>, name: &str, bytes_max: usize) -> Result<
 }
 
 /// Puts a new file in the place of `name`, whatever is there.
-fn replace(directory: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> Result<(), Errno> {
+pub(super) fn replace(directory: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> Result<(), Errno> {
     let fresh = format!(".{name}.{}", exec::new_id());
     let write = || {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

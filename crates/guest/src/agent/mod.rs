@@ -29,6 +29,8 @@ mod server;
 mod services;
 mod shutdown;
 mod signals;
+mod trust;
+mod truststore;
 mod users;
 mod watched;
 mod wire;
@@ -105,6 +107,10 @@ async fn serve(open_files: Rlimit) -> ExitCode {
         && let Err(error) = identity::renew(&agent, None).await
     {
         return refuse("take an identity of its own", &error.message);
+    }
+    // Before anything runs that could look for it. A disk too full for it is no reason not to have the sandbox.
+    if boot.trust.is_some() || trust::is_set() {
+        let _ = trust::set(boot.trust).await;
     }
     if let Err(error) = boot::finish(&BootReport::Ready) {
         return refuse("report", &error.to_string());

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::connections::Open;
 use super::failure::{fail, invalid};
 use super::wire::{Inbox, Outbox, WireError};
-use super::{Agent, clock, exec, files, identity, machine, ports, services};
+use super::{Agent, clock, exec, files, identity, machine, ports, services, trust};
 use crate::protocol::{
     Activity, ErrorCode, ExecInfo, FRAME_BYTES_MAX, Frame, GENERATION, Hello, Identity, Request, RequestError,
 };
@@ -203,6 +203,7 @@ async fn serve(
         Request::RestartService { name } => answer(outbox, services::restart(agent, &name)).await,
         Request::ListPorts => answer(outbox, async { Ok(ports::list().await) }).await,
         Request::SetRam { ram_bytes } => answer(outbox, set_ram(agent, ram_bytes)).await,
+        Request::SetTrust { certificate } => answer(outbox, trust::set(certificate)).await,
         Request::Renew { token, hostname } => answer(outbox, renew(agent, token, hostname, open)).await,
         Request::Shutdown { grace_ms } => {
             agent.shut_down(grace_ms).await;

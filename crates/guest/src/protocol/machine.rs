@@ -21,6 +21,9 @@ pub struct Boot {
     /// [`Request::Renew`](super::Request::Renew), before anything else runs.
     #[serde(default)]
     pub renew: bool,
+    /// A certificate in PEM that programs inside shall trust, as by [`Request::SetTrust`](super::Request::SetTrust).
+    #[serde(default)]
+    pub trust: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -43,6 +43,12 @@ pub const GENERATION: u32 = 1;
 /// Where the agent listens, on the sandbox's own address.
 pub const PORT: u16 = 7711;
 
+/// Where [`Boot::trust`] and [`Request::SetTrust`] put all that is trusted, in PEM.
+pub const TRUST_BUNDLE: &str = "/usr/local/share/burrow/ca-bundle.crt";
+
+/// The same as a Java keystore.
+pub const TRUST_STORE: &str = "/usr/local/share/burrow/truststore.jks";
+
 /// First frame of every connection, from the host.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Hello {
@@ -114,6 +120,8 @@ pub enum Request {
     Connect { port: u16 },
     /// What `/proc/meminfo` shall show. Answers `()`.
     SetRam { ram_bytes: u64 },
+    /// What programs inside shall trust besides what they do: one certificate in PEM; `None` takes it back. Answers `()`.
+    SetTrust { certificate: Option<String> },
     /// This machine is a copy, and becomes somebody else: a new machine id, new SSH host keys (where there were any), the
     /// new name in `/etc` (where the host had put the old one). From the answer on only the new token counts; every
     /// other connection is closed, as if the host had hung up. Execs and services go on. Answers `()`; after a refusal

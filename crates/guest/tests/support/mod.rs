@@ -109,6 +109,7 @@ impl Guest {
             ram_bytes: 512 << 20,
             services,
             renew,
+            trust: None,
         };
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let child = command.stdin(OwnedFd::from(theirs)).spawn().unwrap();

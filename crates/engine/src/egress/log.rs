@@ -1,0 +1,367 @@
+//! What sandboxes asked for, on its way from the egress process into the catalog: recent denials for the execs that run
+//! now, totals for metrics, rows in batches.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use burrow_catalog::{Catalog, EgressKind, EgressRow, EgressVerdict, SandboxRow};
+use burrow_egress::{LogEntry, LogKind, ProtocolSeen, Verdict};
+use burrow_model::{Name, SandboxId, TenantId};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::{Denied, EgressTotals};
+use crate::Clock;
+use crate::shared::Shared;
+
+/// Denials remembered per sandbox for the execs that run now; older ones are asked of the catalog.
+pub(super) const RECENT_MAX: usize = 256;
+
+/// Entries of one commit, and how long the first of them may wait for others.
+const BATCH_MAX: usize = 256;
+const BATCH_TIME: Duration = Duration::from_millis(200);
+
+/// Rows of one sandbox between two prunings of its log.
+const PRUNE_EVERY: usize = 1_000;
+
+/// What is known about sandboxes' traffic between the egress process and the catalog.
+#[derive(Debug)]
+pub(crate) struct EgressLog {
+    known: Mutex<Known>,
+    /// Of the policies that were handed over.
+    generation: AtomicU64,
+    totals: Totals,
+    /// Asks the writer to take in all that has come; closed to end it.
+    flush: Mutex<Option<mpsc::Sender<oneshot::Sender<()>>>>,
+    writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    sandboxes: HashMap<SandboxId, Watched>,
+    /// Running sandboxes whose policy is not in force.
+    owed: HashSet<SandboxId>,
+    /// Secrets that a sandbox's rules name and that it was not given, and why.
+    withheld: HashMap<SandboxId, HashMap<Name, String>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    tenant: TenantId,
+    /// From when on `denied` is complete.
+    since_ms: u64,
+    denied: VecDeque<Denied>,
+    unpruned: usize,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    failed: AtomicU64,
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl EgressLog {
+    pub(crate) fn new() -> Self {
+        Self {
+            known: Mutex::default(),
+            generation: AtomicU64::new(0),
+            totals: Totals::default(),
+            flush: Mutex::default(),
+            writer: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Begins to take away what the egress process tells.
+    pub(crate) async fn start(shared: &Arc<Shared>) {
+        let Some(entries) = shared.seams.egress.log() else { return };
+        let (flush, flushes) = mpsc::channel(BATCH_MAX);
+        *shared.egress.flush.lock().unwrap_or_else(PoisonError::into_inner) = Some(flush);
+        let writer = Writer {
+            log: shared.egress.clone(),
+            catalog: shared.seams.catalog.clone(),
+            clock: shared.seams.clock.clone(),
+            batch: Vec::new(),
+        };
+        *shared.egress.writer.lock().await = Some(tokio::spawn(writer.run(entries, flushes)));
+    }
+
+    /// Writes what has come, and ends.
+    pub(crate) async fn shutdown(&self) {
+        self.flush.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = self.writer.lock().await.take()
+            && writer.await.is_err()
+        {
+            tracing::error!("the writer of the egress log panicked");
+        }
+    }
+
+    /// Returns when all that the egress process has told so far was taken in.
+    pub(super) async fn take_in(&self) {
+        let (done, taken) = oneshot::channel();
+        let queue = self.flush.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(queue) = queue
+            && queue.try_send(done).is_ok()
+        {
+            let _ = taken.await;
+        }
+    }
+
+    pub(super) fn watch(&self, row: &SandboxRow, now_ms: u64) {
+        let fresh =
+            || Watched { tenant: row.tenant.clone(), since_ms: now_ms, denied: VecDeque::new(), unpruned: 0 };
+        self.known().sandboxes.entry(row.id.clone()).or_insert_with(fresh);
+    }
+
+    /// Of a sandbox that is gone for good.
+    pub(crate) fn forget(&self, id: &SandboxId) {
+        let mut known = self.known();
+        known.sandboxes.remove(id);
+        known.owed.remove(id);
+        known.withheld.remove(id);
+    }
+
+    /// Larger than all before, those of earlier daemons included.
+    pub(super) fn next_generation(&self, now_ms: u64) -> u64 {
+        self.generation.fetch_max(now_ms, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(super) fn withhold(&self, id: &SandboxId, secrets: HashMap<Name, String>) {
+        let mut known = self.known();
+        match secrets.is_empty() {
+            true => known.withheld.remove(id),
+            false => known.withheld.insert(id.clone(), secrets),
+        };
+    }
+
+    pub(super) fn withheld(&self, id: &SandboxId) -> HashMap<Name, String> {
+        self.known().withheld.get(id).cloned().unwrap_or_default()
+    }
+
+    /// False if it was owed already.
+    pub(super) fn owe(&self, id: &SandboxId) -> bool {
+        self.known().owed.insert(id.clone())
+    }
+
+    pub(crate) fn settle(&self, id: &SandboxId) {
+        self.known().owed.remove(id);
+    }
+
+    /// Sandboxes whose policy must be put in force again.
+    pub(crate) fn owed(&self) -> Vec<SandboxId> {
+        self.known().owed.iter().cloned().collect()
+    }
+
+    pub(super) fn totals(&self) -> EgressTotals {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        EgressTotals {
+            allowed: read(&self.totals.allowed),
+            denied: read(&self.totals.denied),
+            failed: read(&self.totals.failed),
+            sent_bytes: read(&self.totals.sent),
+            received_bytes: read(&self.totals.received),
+        }
+    }
+
+    /// Denials of a span of time, if all of them are still remembered.
+    pub(super) fn recent(&self, id: &SandboxId, from_ms: u64, to_ms: u64) -> Option<Vec<Denied>> {
+        let known = self.known();
+        let watched = known.sandboxes.get(id)?;
+        if watched.since_ms > from_ms {
+            return None;
+        }
+        let within = |denied: &&Denied| denied.at_ms <= to_ms && denied.until_ms >= from_ms;
+        Some(watched.denied.iter().filter(within).cloned().collect())
+    }
+
+    /// Notes an entry and makes it a row; `None` of a sandbox nobody knows.
+    fn note(&self, entry: LogEntry, now_ms: u64) -> Option<EgressRow> {
+        let verdict = verdict(&entry);
+        let add = |counter: &AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
+        match verdict {
+            EgressVerdict::Denied => add(&self.totals.denied, entry.count),
+            EgressVerdict::Failed => add(&self.totals.failed, entry.count),
+            EgressVerdict::Closed => {
+                add(&self.totals.sent, entry.bytes_out);
+                add(&self.totals.received, entry.bytes_in);
+                add(&self.totals.allowed, entry.count)
+            }
+            // It is told of again when it ends, with all it carried.
+            EgressVerdict::Allowed => 0,
+        };
+        let port = Some(entry.port).filter(|port| *port != 0);
+        let mut known = self.known();
+        let watched = known.sandboxes.get_mut(&entry.sandbox)?;
+        if verdict == EgressVerdict::Denied {
+            watched.remember(Denied {
+                at_ms: entry.at_ms,
+                until_ms: if entry.count > 1 { now_ms.max(entry.at_ms) } else { entry.at_ms },
+                host: entry.host.clone(),
+                port,
+                reason: entry.reason.clone().unwrap_or_else(|| "it is not allowed".to_owned()),
+            });
+        }
+        let ended = entry.duration_ms.is_some();
+        Some(EgressRow {
+            seq: 0,
+            tenant: watched.tenant.clone(),
+            at_ms: entry.at_ms,
+            kind: kind(&entry),
+            verdict,
+            host: entry.host,
+            port,
+            rule: entry.rule,
+            reason: entry.reason,
+            address: entry.address.map(|address| address.to_string()),
+            sent_bytes: ended.then_some(entry.bytes_out),
+            received_bytes: ended.then_some(entry.bytes_in),
+            duration_ms: entry.duration_ms,
+            times: entry.count,
+            sandbox: entry.sandbox,
+        })
+    }
+
+    /// Counts rows that were written; the sandboxes that have had enough since they were pruned.
+    fn written(&self, rows: &[SandboxId]) -> Vec<SandboxId> {
+        let mut known = self.known();
+        let mut due = Vec::new();
+        for id in rows {
+            let Some(watched) = known.sandboxes.get_mut(id) else { continue };
+            watched.unpruned += 1;
+            if watched.unpruned >= PRUNE_EVERY {
+                watched.unpruned = 0;
+                due.push(id.clone());
+            }
+        }
+        due
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watched {
+    fn remember(&mut self, denied: Denied) {
+        if self.denied.len() == RECENT_MAX
+            && let Some(oldest) = self.denied.pop_front()
+        {
+            self.since_ms = self.since_ms.max(oldest.at_ms + 1);
+        }
+        self.denied.push_back(denied);
+    }
+}
+
+fn verdict(entry: &LogEntry) -> EgressVerdict {
+    match (entry.verdict, &entry.reason, entry.duration_ms) {
+        (Verdict::Deny, _, _) => EgressVerdict::Denied,
+        (Verdict::Allow, Some(_), _) if entry.bytes_in == 0 && entry.bytes_out == 0 => EgressVerdict::Failed,
+        (Verdict::Allow, _, Some(_)) => EgressVerdict::Closed,
+        (Verdict::Allow, _, None) => EgressVerdict::Allowed,
+    }
+}
+
+fn kind(entry: &LogEntry) -> EgressKind {
+    match (entry.kind, entry.protocol) {
+        (LogKind::Dns, _) => EgressKind::Dns,
+        (LogKind::Tcp, Some(ProtocolSeen::Tls)) => EgressKind::Tls,
+        (LogKind::Tcp, Some(ProtocolSeen::Http)) => EgressKind::Http,
+        (LogKind::Tcp, Some(ProtocolSeen::Tcp) | None) => EgressKind::Tcp,
+    }
+}
+
+/// Takes entries in and writes them down, so many or so long at a time.
+struct Writer {
+    log: Arc<EgressLog>,
+    catalog: Catalog,
+    clock: Arc<dyn Clock>,
+    batch: Vec<EgressRow>,
+}
+
+impl Writer {
+    async fn run(
+        mut self,
+        mut entries: mpsc::Receiver<LogEntry>,
+        mut flushes: mpsc::Receiver<oneshot::Sender<()>>,
+    ) {
+        let mut open = true;
+        // When the first of the batch has waited long enough.
+        let mut due = tokio::time::Instant::now();
+        loop {
+            let waiting = !self.batch.is_empty();
+            tokio::select! {
+                entry = entries.recv(), if open => match entry {
+                    Some(entry) => {
+                        if !waiting {
+                            due = tokio::time::Instant::now() + BATCH_TIME;
+                        }
+                        self.take(entry).await;
+                    }
+                    None => open = false,
+                },
+                flush = flushes.recv() => {
+                    while let Ok(entry) = entries.try_recv() {
+                        self.take(entry).await;
+                    }
+                    match flush {
+                        Some(done) => drop(done.send(())),
+                        None => return self.write().await,
+                    }
+                }
+                () = tokio::time::sleep_until(due), if waiting => self.write().await,
+            }
+        }
+    }
+
+    async fn take(&mut self, entry: LogEntry) {
+        self.batch.extend(self.log.note(entry, self.clock.now_ms()));
+        if self.batch.len() >= BATCH_MAX {
+            self.write().await;
+        }
+    }
+
+    async fn write(&mut self) {
+        let rows = std::mem::take(&mut self.batch);
+        if rows.is_empty() {
+            return;
+        }
+        let sandboxes: Vec<SandboxId> = rows.iter().map(|row| row.sandbox.clone()).collect();
+        let written = async {
+            self.catalog.append_egress(rows).await?;
+            for id in self.log.written(&sandboxes) {
+                self.catalog.prune_egress_of(&id).await?;
+            }
+            Ok::<_, burrow_catalog::CatalogError>(())
+        };
+        if let Err(error) = written.await {
+            tracing::warn!(%error, "could not write the egress log");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched() -> Watched {
+        let tenant = TenantId::generate();
+        Watched { tenant, since_ms: 5, denied: VecDeque::new(), unpruned: 0 }
+    }
+
+    #[test]
+    fn denials_are_remembered_up_to_a_bound_and_what_was_dropped_is_known_to_be_missing() {
+        let mut watched = watched();
+        for at_ms in 0..RECENT_MAX as u64 + 10 {
+            let host = format!("{at_ms}.example");
+            let at_ms = 100 + at_ms;
+            watched.remember(Denied { at_ms, until_ms: at_ms, host, port: None, reason: String::new() });
+        }
+        assert_eq!(watched.denied.len(), RECENT_MAX);
+        assert_eq!(watched.since_ms, 110);
+    }
+}

@@ -1,0 +1,489 @@
+//! Secrets of tenants: kept sealed, opened only on their way to the egress process.
+//!
+//! ```text
+//!   set, rotate ─► checked ─► sealed for the next version ─► catalog ─► told to whoever listens
+//!   a sandbox's rules ─► grants (opened here, dropped when handed over), authority of its lineage, placeholders
+//! ```
+//!
+//! A *lineage* is a sandbox with all that was forked or restored from it; it is named by the space they remember in. It has
+//! one authority, which its processes go on trusting wherever they wake, and for each secret one placeholder, which
+//! means in each sandbox what that sandbox's own rules grant. In another lineage both are unknown.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use burrow_catalog::{
+    AuthorityRow, Catalog, CatalogError, PlaceholderRow, SandboxRow, SealedValue, SecretRow, SecretStored,
+};
+use burrow_egress::{Authority, Directives, Grant};
+use burrow_model::network::{RequestRule, RuleMode};
+use burrow_model::{Name, SandboxId, SecretBytes, SecretSpec, Slot, SpaceId, TenantId};
+use burrow_vault::{Kind, Label, Vault};
+use tokio::sync::broadcast;
+
+use crate::shared::Shared;
+use crate::{Engine, EngineError};
+
+/// Changes that a listener may be behind; one that is further behind looks at everything anew.
+const CHANGES_MAX: usize = 256;
+
+/// A change that is overtaken by another is sealed again for the version after that, this often at most.
+const ATTEMPTS_MAX: usize = 5;
+
+/// The bundle of certificates that the agent makes; the same path is in `burrow-guest`.
+const BUNDLE: &str = burrow_guest::protocol::TRUST_BUNDLE;
+
+/// Where programs are told to find certificates. They are what curl, OpenSSL, requests, git, pip, cargo, the AWS tools, npm,
+/// Deno, Bun and Node read; all but Node's take a whole bundle.
+const BUNDLE_VARIABLES: [&str; 9] = [
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+];
+
+/// A secret changed, came or went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretChanged {
+    pub tenant: TenantId,
+    pub name: Name,
+}
+
+/// A secret with the sandboxes whose rules name it. Never its value.
+#[derive(Clone, Debug)]
+pub struct SecretStatus {
+    pub row: SecretRow,
+    pub used_by: Vec<SecretUser>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretUser {
+    pub id: SandboxId,
+    pub name: Option<Name>,
+}
+
+/// Tells of changes.
+#[derive(Debug)]
+pub(crate) struct SecretChanges(broadcast::Sender<SecretChanged>);
+
+impl SecretChanges {
+    pub(crate) fn new() -> Self {
+        Self(broadcast::channel(CHANGES_MAX).0)
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<SecretChanged> {
+        self.0.subscribe()
+    }
+
+    fn tell(&self, tenant: &TenantId, name: &Name) {
+        // Nobody listening is fine: whoever begins to reads what there is.
+        let _ = self.0.send(SecretChanged { tenant: tenant.clone(), name: name.clone() });
+    }
+}
+
+impl Engine {
+    /// Declares a secret with its value, or declares it anew. The same declaration and value again change nothing.
+    pub async fn set_secret(
+        &self,
+        tenant: &TenantId,
+        spec: SecretSpec,
+        value: SecretBytes,
+    ) -> Result<SecretStatus, EngineError> {
+        spec.check()?;
+        check_value(&spec.slot, &value)?;
+        let before = self.catalog().secret(tenant, &spec.name).await?;
+        if let Some(row) = before
+            && row.spec == spec
+            // What does not open any more is replaced: setting it again is how one gets out of that.
+            && open(&self.shared, &row).await.is_ok_and(|known| known == value)
+        {
+            return self.status(row).await;
+        }
+        let (catalog, now_ms) = (self.catalog(), self.now_ms());
+        let row = self
+            .store_next(tenant, &spec.name, &value, |sealed| {
+                catalog.put_secret(tenant, spec.clone(), sealed, now_ms)
+            })
+            .await?;
+        self.changed(tenant, &row, "secret.set");
+        self.status(row).await
+    }
+
+    /// Gives a secret a new value. Sandboxes that run use it within a second. The value it has changes nothing.
+    pub async fn rotate_secret(
+        &self,
+        tenant: &TenantId,
+        name: &Name,
+        value: SecretBytes,
+    ) -> Result<SecretStatus, EngineError> {
+        let row = self.secret_row(tenant, name).await?;
+        check_value(&row.spec.slot, &value)?;
+        if open(&self.shared, &row).await.is_ok_and(|known| known == value) {
+            return self.status(row).await;
+        }
+        let (catalog, now_ms) = (self.catalog(), self.now_ms());
+        let stored = self
+            .store_next(tenant, name, &value, |sealed| catalog.rotate_secret(tenant, name, sealed, now_ms))
+            .await;
+        let row = match stored {
+            Err(EngineError::Catalog(CatalogError::Unknown { .. })) => return Err(not_found(name)),
+            stored => stored?,
+        };
+        self.changed(tenant, &row, "secret.rotated");
+        self.status(row).await
+    }
+
+    /// All of a tenant's, by name.
+    pub async fn secrets(&self, tenant: &TenantId) -> Result<Vec<SecretStatus>, EngineError> {
+        let rows = self.catalog().secrets(tenant).await?;
+        let mut users: BTreeMap<Name, Vec<SecretUser>> = BTreeMap::new();
+        for (secret, id, name) in self.catalog().users_of_secrets(tenant).await? {
+            users.entry(secret).or_default().push(SecretUser { id, name });
+        }
+        let status =
+            |row: SecretRow| SecretStatus { used_by: users.remove(&row.spec.name).unwrap_or_default(), row };
+        Ok(rows.into_iter().map(status).collect())
+    }
+
+    pub async fn secret(&self, tenant: &TenantId, name: &Name) -> Result<SecretStatus, EngineError> {
+        let row = self.secret_row(tenant, name).await?;
+        self.status(row).await
+    }
+
+    /// `force`: although sandboxes' rules name it. What those rules cover is refused from then on.
+    pub async fn delete_secret(
+        &self,
+        tenant: &TenantId,
+        name: &Name,
+        force: bool,
+    ) -> Result<(), EngineError> {
+        let status = self.secret(tenant, name).await?;
+        if !force && !status.used_by.is_empty() {
+            let by = status.used_by.iter().map(SecretUser::to_string).collect();
+            return Err(EngineError::SecretInUse { name: name.clone(), by });
+        }
+        self.catalog().delete_secret(tenant, name).await?;
+        self.changed(tenant, &status.row, "secret.deleted");
+        Ok(())
+    }
+
+    /// Tells of every change of a secret from now on.
+    pub fn secret_changes(&self) -> broadcast::Receiver<SecretChanged> {
+        self.shared.secrets.subscribe()
+    }
+
+    /// All that the egress process needs for a sandbox's requests. Holds secrets: hand it over, and keep no copy.
+    pub async fn directives(
+        &self,
+        row: &SandboxRow,
+        generation: u64,
+    ) -> Result<Option<Directives>, EngineError> {
+        directives_for(&self.shared, row, generation).await
+    }
+
+    async fn secret_row(&self, tenant: &TenantId, name: &Name) -> Result<SecretRow, EngineError> {
+        self.catalog().secret(tenant, name).await?.ok_or_else(|| not_found(name))
+    }
+
+    async fn status(&self, row: SecretRow) -> Result<SecretStatus, EngineError> {
+        let users = self.catalog().users_of_secrets(&row.tenant).await?.into_iter();
+        let own = users.filter(|(secret, _, _)| *secret == row.spec.name);
+        let used_by = own.map(|(_, id, name)| SecretUser { id, name }).collect();
+        Ok(SecretStatus { row, used_by })
+    }
+
+    /// Seals a value for the version it will be, and stores it; anew when somebody else's change came between.
+    async fn store_next<F>(
+        &self,
+        tenant: &TenantId,
+        name: &Name,
+        value: &SecretBytes,
+        store: impl Fn(SealedValue) -> F,
+    ) -> Result<SecretRow, EngineError>
+    where
+        F: Future<Output = Result<SecretStored, CatalogError>>,
+    {
+        let mut known = self.catalog().secret(tenant, name).await?.map_or(0, |row| row.version);
+        for _ in 0..ATTEMPTS_MAX {
+            let sealed = seal(&self.shared.seams.vault, tenant, name, known + 1, value).await?;
+            match store(sealed).await? {
+                SecretStored::Stored(row) => return Ok(*row),
+                SecretStored::Overtaken { version } => known = version,
+            }
+        }
+        Err(EngineError::SecretBusy { name: name.clone() })
+    }
+
+    fn changed(&self, tenant: &TenantId, row: &SecretRow, kind: &str) {
+        let detail = serde_json::json!({ "secret": row.spec.name, "version": row.version });
+        self.shared.event(tenant, kind, None, detail);
+        self.shared.secrets.tell(tenant, &row.spec.name);
+    }
+}
+
+impl std::fmt::Display for SecretUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.name {
+            Some(name) => f.write_str(name.as_str()),
+            None => f.write_str(self.id.as_str()),
+        }
+    }
+}
+
+fn not_found(name: &Name) -> EngineError {
+    EngineError::SecretNotFound { name: name.clone() }
+}
+
+fn check_value(slot: &Slot, value: &SecretBytes) -> Result<(), EngineError> {
+    slot.check(value)?;
+    match slot {
+        Slot::ClientCert => Ok(burrow_vault::check_client_certificate(value)?),
+        Slot::Header { .. } | Slot::GrpcMetadata { .. } | Slot::Query { .. } | Slot::Basic { .. } => Ok(()),
+    }
+}
+
+async fn seal(
+    vault: &Vault,
+    tenant: &TenantId,
+    name: &Name,
+    version: u64,
+    value: &SecretBytes,
+) -> Result<SealedValue, EngineError> {
+    let label = Label { tenant, kind: Kind::Secret, name: name.as_str(), version };
+    let sealed = vault.seal(&label, value).await?;
+    Ok(SealedValue { version, sealed: sealed.to_text(), sealed_by: sealed.key.clone() })
+}
+
+async fn open(shared: &Shared, row: &SecretRow) -> Result<SecretBytes, EngineError> {
+    let name = row.spec.name.as_str();
+    let label = Label { tenant: &row.tenant, kind: Kind::Secret, name, version: row.version };
+    Ok(shared.seams.vault.open(&label, &label.parse(&row.sealed)?).await?)
+}
+
+// === What a sandbox is given ===
+
+/// Which lineage a sandbox is of.
+pub(crate) fn lineage_of(row: &SandboxRow) -> SpaceId {
+    row.memory().space
+}
+
+/// Whether anything of a sandbox's traffic is decrypted, so that it must trust its lineage's authority.
+pub(crate) fn intercepts(row: &SandboxRow) -> bool {
+    row.spec.network.requests.iter().any(|rule| rule.mode == RuleMode::Intercept)
+}
+
+/// The secrets that rules name.
+pub(crate) fn named_by(rules: &[RequestRule]) -> BTreeSet<Name> {
+    rules.iter().filter_map(|rule| rule.secret.clone()).collect()
+}
+
+/// All that the egress process needs for a sandbox's requests; `None` where there are no rules about any.
+pub(crate) async fn directives_for(
+    shared: &Shared,
+    row: &SandboxRow,
+    generation: u64,
+) -> Result<Option<Directives>, EngineError> {
+    let rules = &row.spec.network.requests;
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    let lineage = lineage_of(row);
+    let authority =
+        if intercepts(row) { Some(authority(shared, &row.tenant, &lineage).await?) } else { None };
+    let grants = grants(shared, &row.tenant, &named_by(rules), &lineage).await?;
+    Ok(Some(Directives { tenant: row.tenant.clone(), generation, authority, rules: rules.clone(), grants }))
+}
+
+/// Secrets, opened for a sandbox of a lineage. One that is gone, or that does not open, is left out: what its rule covers
+/// is refused then, and other secrets go on working.
+pub(crate) async fn grants(
+    shared: &Shared,
+    tenant: &TenantId,
+    names: &BTreeSet<Name>,
+    lineage: &SpaceId,
+) -> Result<Vec<Grant>, EngineError> {
+    let mut grants = Vec::new();
+    for name in names {
+        let Some(row) = shared.seams.catalog.secret(tenant, name).await? else { continue };
+        let value = match open(shared, &row).await {
+            Ok(value) => value,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(secret = %name, error, "a secret does not open; what needs it is refused");
+                continue;
+            }
+        };
+        let placeholder = placeholder(shared, &row, lineage).await?;
+        grants.push(Grant {
+            name: name.clone(),
+            version: row.version,
+            slot: row.spec.slot,
+            value,
+            allow: row.spec.allow,
+            placeholder: placeholder.map(|text| SecretBytes::new(text.into_bytes())),
+        });
+    }
+    Ok(grants)
+}
+
+/// The authority of a lineage with its key, made when it is first asked for.
+pub(crate) async fn authority(
+    shared: &Shared,
+    tenant: &TenantId,
+    lineage: &SpaceId,
+) -> Result<Authority, EngineError> {
+    let row = authority_row(shared, tenant, lineage).await?;
+    let label = authority_label(tenant, lineage);
+    let key = shared.seams.vault.open(&label, &label.parse(&row.sealed)?).await?;
+    Ok(Authority { certificate: row.certificate, key })
+}
+
+/// What a sandbox of a lineage is to trust, in PEM.
+pub(crate) async fn certificate(
+    shared: &Shared,
+    tenant: &TenantId,
+    lineage: &SpaceId,
+) -> Result<String, EngineError> {
+    let row = authority_row(shared, tenant, lineage).await?;
+    Ok(burrow_vault::certificate_pem(&row.certificate))
+}
+
+async fn authority_row(
+    shared: &Shared,
+    tenant: &TenantId,
+    lineage: &SpaceId,
+) -> Result<AuthorityRow, EngineError> {
+    let catalog = &shared.seams.catalog;
+    if let Some(row) = catalog.authority(tenant, lineage).await? {
+        return Ok(row);
+    }
+    let minted = burrow_vault::mint_authority(lineage.as_str())?;
+    let sealed = shared.seams.vault.seal(&authority_label(tenant, lineage), &minted.key).await?;
+    let row = AuthorityRow {
+        lineage: lineage.clone(),
+        tenant: tenant.clone(),
+        certificate: minted.certificate,
+        sealed: sealed.to_text(),
+        sealed_by: sealed.key,
+        created_ms: shared.now_ms(),
+    };
+    // Two at once: the first is everybody's.
+    Ok(catalog.keep_authority(row).await?)
+}
+
+fn authority_label<'a>(tenant: &'a TenantId, lineage: &'a SpaceId) -> Label<'a> {
+    Label { tenant, kind: Kind::Authority, name: lineage.as_str(), version: 1 }
+}
+
+async fn placeholder(
+    shared: &Shared,
+    row: &SecretRow,
+    lineage: &SpaceId,
+) -> Result<Option<String>, EngineError> {
+    let Some(spec) = &row.spec.placeholder else { return Ok(None) };
+    let (catalog, name) = (&shared.seams.catalog, &row.spec.name);
+    if let Some(known) = catalog.placeholder(&row.tenant, name, lineage, row.epoch).await? {
+        return Ok(Some(known));
+    }
+    let new = PlaceholderRow {
+        tenant: row.tenant.clone(),
+        secret: name.clone(),
+        lineage: lineage.clone(),
+        epoch: row.epoch,
+        value: burrow_vault::placeholder(spec)?,
+        created_ms: shared.now_ms(),
+    };
+    Ok(catalog.keep_placeholder(new).await?)
+}
+
+/// Variables that hold placeholders of the secrets a sandbox's rules name.
+pub(crate) async fn placeholders_env(
+    shared: &Shared,
+    row: &SandboxRow,
+) -> Result<BTreeMap<String, String>, EngineError> {
+    let mut env = BTreeMap::new();
+    let lineage = lineage_of(row);
+    for name in named_by(&row.spec.network.requests) {
+        let Some(secret) = shared.seams.catalog.secret(&row.tenant, &name).await? else { continue };
+        if let Some(spec) = &secret.spec.placeholder
+            && let Some(text) = placeholder(shared, &secret, &lineage).await?
+        {
+            env.insert(spec.env.clone(), text);
+        }
+    }
+    Ok(env)
+}
+
+/// What lies under the environment of every process of a sandbox: where certificates are, and placeholders. Whatever an
+/// image or a person sets wins over it.
+pub(crate) async fn environment(
+    shared: &Shared,
+    row: &SandboxRow,
+) -> Result<BTreeMap<String, String>, EngineError> {
+    if row.spec.network.requests.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut env = placeholders_env(shared, row).await?;
+    if intercepts(row) {
+        env.extend(BUNDLE_VARIABLES.map(|name| (name.to_owned(), BUNDLE.to_owned())));
+        env.insert("npm_config_cafile".to_owned(), BUNDLE.to_owned());
+        env.insert("JAVA_TOOL_OPTIONS".to_owned(), java_options());
+    }
+    Ok(env)
+}
+
+/// Java reads neither the system's bundle nor any of the variables above.
+fn java_options() -> String {
+    let store = burrow_guest::protocol::TRUST_STORE;
+    format!("-Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStoreType=JKS")
+}
+
+/// What its agent is to make its programs trust; `None` where nothing is decrypted.
+pub(crate) async fn trust_of(shared: &Shared, row: &SandboxRow) -> Result<Option<String>, EngineError> {
+    if !intercepts(row) {
+        return Ok(None);
+    }
+    certificate(shared, &row.tenant, &lineage_of(row)).await.map(Some)
+}
+
+// === Upkeep ===
+
+/// Seals anew what another key than the present one sealed. What does not open stays as it is, for whoever finds its key.
+pub(crate) async fn reseal(shared: &Shared) -> Result<(), EngineError> {
+    let (vault, catalog) = (&shared.seams.vault, &shared.seams.catalog);
+    let (secrets, authorities) = catalog.sealed_otherwise(&vault.key_id()).await?;
+    let mut lost = 0_usize;
+    let found = secrets.len() + authorities.len();
+    for row in secrets {
+        let Ok(value) = open(shared, &row).await else {
+            lost += 1;
+            continue;
+        };
+        let anew = seal(vault, &row.tenant, &row.spec.name, row.version, &value).await?;
+        catalog.reseal_secret(&row.tenant, &row.spec.name, anew).await?;
+    }
+    for row in authorities {
+        lost += usize::from(!reseal_authority(vault, catalog, &row).await?);
+    }
+    if found > 0 {
+        tracing::info!(found, key = vault.key_id(), "sealed anew what another key had sealed");
+    }
+    if lost > 0 {
+        tracing::error!(lost, "secrets or authorities were sealed by a key that is not there any more");
+    }
+    Ok(())
+}
+
+/// False where its key is gone.
+async fn reseal_authority(vault: &Vault, catalog: &Catalog, row: &AuthorityRow) -> Result<bool, EngineError> {
+    let label = authority_label(&row.tenant, &row.lineage);
+    let Ok(sealed) = label.parse(&row.sealed) else { return Ok(false) };
+    let Ok(key) = vault.open(&label, &sealed).await else { return Ok(false) };
+    let anew = vault.seal(&label, &key).await?;
+    catalog.reseal_authority(&row.lineage, anew.to_text(), anew.key).await?;
+    Ok(true)
+}
