@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use burrow_api::{EgressEntry, EgressExplanation, EgressQuestion, EgressStatus, EgressTrial, Page};
+use burrow_api::policy::PolicyDocument;
+use burrow_api::{
+    AnswerApproval, EgressApproval, EgressEntry, EgressExplanation, EgressQuestion, EgressStatus,
+    EgressTrial, Page, Sandbox,
+};
 use http::Method;
 
 use crate::client::Call;
@@ -59,6 +63,31 @@ impl Client {
         question: &EgressQuestion,
     ) -> Result<EgressTrial, ClientError> {
         self.send_json(Method::POST, under(sandbox, "test"), question).await
+    }
+
+    /// Replaces a sandbox's whole policy at once. Secrets are no part of it: they are set before.
+    pub async fn replace_egress_policy(
+        &self,
+        sandbox: &str,
+        policy: &PolicyDocument,
+    ) -> Result<Sandbox, ClientError> {
+        self.send_json(Method::PUT, under(sandbox, "policy"), policy).await
+    }
+
+    /// Requests of a sandbox that wait for somebody to agree, oldest first.
+    pub async fn egress_approvals(&self, sandbox: &str) -> Result<Vec<EgressApproval>, ClientError> {
+        self.all_pages(under(sandbox, "approvals")).await
+    }
+
+    /// Lets a request that waits go on, or refuses it.
+    pub async fn answer_egress_approval(
+        &self,
+        sandbox: &str,
+        approval: u64,
+        allow: bool,
+    ) -> Result<(), ClientError> {
+        let path = under(sandbox, "approvals").part(&approval.to_string());
+        self.send_json_for_nothing(path, &AnswerApproval { allow }).await
     }
 
     /// One page of the log, newest first.

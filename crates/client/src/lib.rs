@@ -22,6 +22,7 @@
 //! absent: server code, and anything that decides for the user.
 
 mod attach;
+mod audit;
 mod body;
 mod client;
 mod connect;
@@ -39,6 +40,7 @@ mod pages;
 mod ports;
 mod receipts;
 mod sandboxes;
+mod secrets;
 mod services;
 mod snapshots;
 mod tls;
@@ -46,6 +48,7 @@ mod url;
 mod websocket;
 
 pub use attach::{AttachEvent, AttachMode, AttachOptions, AttachSender, Attachment, InputClosed};
+pub use audit::{AuditQuery, AuditStream};
 pub use body::{ByteStream, UploadBody};
 pub use burrow_api as api;
 pub use client::{ApiKey, Client, ClientOptions};

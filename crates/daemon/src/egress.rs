@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +11,8 @@ use burrow_egress::{EgressError, Limits};
 use burrow_engine::EgressSettings;
 use burrow_model::{EgressRule, Name, NetworkPolicy};
 use burrow_network::Network;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 
 use crate::config::{Config, EgressConfig};
 
@@ -25,7 +28,8 @@ pub(crate) async fn open(
     program: &Path,
     network: Arc<dyn Network>,
 ) -> Result<Arc<Supervisor>, EgressError> {
-    let EgressConfig { uid, connections, connections_per_second, .. } = config.egress;
+    let EgressConfig { uid, connections, connections_per_second, ref roots, .. } = config.egress;
+    let extra_roots = roots.as_deref().map(certificates).transpose()?.unwrap_or_default();
     Supervisor::open(Options {
         program: vec![program.as_os_str().to_owned(), OsString::from(ROLE)],
         run_dir: config.run_dir.join("egress"),
@@ -38,8 +42,22 @@ pub(crate) async fn open(
             dns_per_second: connections_per_second,
             ..Limits::STANDARD
         },
+        extra_roots,
     })
     .await
+}
+
+/// The certificates of a PEM file, in DER. One without any is a mistake that somebody would look for elsewhere.
+fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, EgressError> {
+    let failed = |source| EgressError::Process { step: "read `egress.roots` for", source };
+    let found: Result<Vec<_>, _> = std::fs::read(path).map_err(failed).map(|text| {
+        CertificateDer::pem_slice_iter(&text).map(|found| found.map(|der| der.to_vec())).collect()
+    })?;
+    match found {
+        Ok(found) if found.is_empty() => Err(failed(io::Error::other("it holds no certificate"))),
+        Ok(found) => Ok(found),
+        Err(error) => Err(failed(io::Error::other(error.to_string()))),
+    }
 }
 
 /// Ends the process that serves from `run_dir`. No daemon may be using it.
@@ -60,7 +78,12 @@ pub(crate) fn settings(config: &EgressConfig, package_urls: &[String]) -> Egress
         sets.entry(apt()).or_insert(rules);
     }
     EgressSettings {
-        default: NetworkPolicy { mode: config.mode, rules: config.rules.clone(), sets: Vec::new() },
+        default: NetworkPolicy {
+            mode: config.mode,
+            rules: config.rules.clone(),
+            sets: Vec::new(),
+            requests: Vec::new(),
+        },
         sets,
         allow_ranges: config.allow_ranges.clone(),
     }

@@ -3,6 +3,7 @@
 //! What is absent: SQL, system calls beyond files and sockets, and decisions about sandboxes, which are the engine's.
 
 mod admin_key;
+mod audit;
 pub mod config;
 mod convert;
 mod egress;
@@ -20,6 +21,7 @@ mod server;
 mod telemetry;
 #[cfg(test)]
 mod testing;
+mod vault;
 mod wiring;
 
 pub use config::{Config, ConfigError};

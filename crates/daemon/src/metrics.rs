@@ -1,5 +1,6 @@
 //! What the daemon counts, for Prometheus.
 
+mod audit;
 mod memory;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+pub(crate) use audit::AuditMetrics;
 pub(crate) use memory::{MemoryMetrics, Question};
 
 /// From a tenth of a millisecond to ten minutes: an exec that starts, and an exec that is waited for.
@@ -158,6 +160,7 @@ pub(crate) struct Metrics {
     resident: Gauge,
     open_files: Gauge,
     pub(crate) memory: MemoryMetrics,
+    pub(crate) audit: AuditMetrics,
 }
 
 impl Metrics {
@@ -183,6 +186,7 @@ impl Metrics {
             resident: Gauge::default(),
             open_files: Gauge::default(),
             memory: MemoryMetrics::new(),
+            audit: AuditMetrics::default(),
         };
         metrics.registered()
     }
@@ -221,6 +225,7 @@ impl Metrics {
         );
         registry.register("process_open_fds", "Open files of the daemon", self.open_files.clone());
         self.memory.register(registry);
+        self.audit.register(registry);
         self
     }
 

@@ -5,8 +5,8 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{Modify, OpenApi};
 
 use crate::rest::{
-    attach, backup, egress, events, execs, files, host, images, keys, lineage, listing, memory, output,
-    ports, power, sandboxes, services, snapshots, tar, watch,
+    attach, audit, backup, egress, events, execs, files, host, images, keys, lineage, listing, memory,
+    output, ports, power, sandboxes, secrets, services, snapshots, tar, watch,
 };
 
 #[derive(OpenApi)]
@@ -30,9 +30,12 @@ use crate::rest::{
         files::read, files::write, files::remove, files::stat, listing::list, files::make_directory, files::rename,
         files::change_mode, tar::download, tar::upload, watch::watch,
         ports::list, ports::publish, ports::unpublish, ports::url, ports::connect,
-        egress::show, egress::log, egress::explain, egress::test,
+        egress::show, egress::log, egress::explain::explain, egress::test, egress::policy::replace,
+        egress::approvals::list, egress::approvals::answer,
         services::list, services::set, services::remove, services::restart,
         keys::create, keys::list, keys::get, keys::revoke,
+        audit::list, audit::follow, audit::checkpoint, audit::inclusion, audit::consistency, audit::export,
+        secrets::set, secrets::rotate, secrets::list, secrets::get, secrets::remove,
         images::list, images::make::make, images::get, images::remove, images::tag, images::untag, images::prune,
         images::upload::import, images::upload::build, images::export::export,
         memory::spaces::create, memory::spaces::list, memory::spaces::get, memory::spaces::update,
@@ -63,6 +66,8 @@ use crate::rest::{
         (name = "egress", description = "What a sandbox may reach, and what it tried"),
         (name = "services", description = "Supervised processes of a sandbox"),
         (name = "keys", description = "Who may ask"),
+        (name = "audit", description = "Who did what, and the proof that nothing was changed"),
+        (name = "secrets", description = "What sandboxes may use and never see"),
         (name = "images", description = "What sandboxes start from"),
         (name = "memory", description = "What agents remember: spaces, entries, working memory, skills, artifacts"),
         (name = "daemon", description = "The daemon and its host"),

@@ -8,6 +8,7 @@
 //!   volumes/<sandbox>/00000000 …
 //!   memory/<space>.db                one file per space
 //!   artifacts/<2>/<hash>             what artifacts hold
+//!   audit/audit.db, audit/key        the audit log and what signs it
 //! ```
 //!
 //! There are no processes in it, since a dump fits only the kernel and processor that made it: whatever slept is stopped, and
@@ -19,6 +20,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -167,6 +169,9 @@ impl Restoration<'_> {
                         &crate::memory::artifacts_folder(self.config).join(folder).join(hash),
                     )?;
                 }
+                ["audit", name @ ("audit.db" | "key")] => {
+                    self.copy_private(&mut entry, &crate::audit::folder(self.config), name)?;
+                }
                 _ => return Err(foreign(&format!("it holds `{}`", path.escape_debug()))),
             }
         }
@@ -211,6 +216,19 @@ impl Restoration<'_> {
             file.sync_all()
         })();
         written.map_err(|source| RestoreError::Write { path: path.to_owned(), source })
+    }
+
+    /// For root alone, from the first byte on.
+    fn copy_private(&self, entry: &mut impl Read, folder: &Path, name: &str) -> Result<(), RestoreError> {
+        let path = folder.join(name);
+        let written = (|| {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            let mut options = fs::OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            io::copy(entry, &mut file)?;
+            file.sync_all()
+        })();
+        written.map_err(|source| RestoreError::Write { path, source })
     }
 
     /// Starts to receive a volume the catalog knows; `None` for one it does not, which is passed over.

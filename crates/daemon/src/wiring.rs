@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::audit::{self, Audit};
 use crate::config::{Config, ConfigError, Pool};
 use crate::epoch::{self, EpochError, Epochs};
 use crate::image::DebianBuilder;
@@ -38,7 +39,7 @@ use crate::own::{OwnDoors, ServedDoors};
 use crate::rest::{self, App};
 use crate::server::{Patience, Server, Tls, TlsError};
 use crate::telemetry::{self, LogLevel};
-use crate::{admin_key, egress, guest_binary};
+use crate::{admin_key, egress, guest_binary, vault};
 
 /// What is under way when the daemon ends, and how long it may take. `burrow down` waits for a minute.
 const DRAIN: DrainTime = DrainTime { requests: Duration::from_secs(10), operations: Duration::from_secs(45) };
@@ -100,11 +101,15 @@ pub enum ServeError {
     Egress { source: burrow_egress::EgressError },
     #[error("could not open the container driver")]
     Runtime { source: burrow_runtime::RuntimeError },
+    #[error("could not open the audit log")]
+    Audit { source: burrow_audit::StoreError },
     #[error("could not open memory")]
     Memory {
         #[from]
         source: MemorySetupError,
     },
+    #[error("could not open the vault of secrets")]
+    Vault { source: burrow_vault::VaultError },
     #[error("could not install the guest agent `{}` in the pool", .path.display())]
     Guest { path: PathBuf, source: io::Error },
     #[error("could not bring the sandboxes in order")]
@@ -134,7 +139,9 @@ impl ServeError {
                 "`burrow doctor` says what this host lacks"
             }
             Self::Egress { source } => source.hint()?,
+            Self::Audit { source } => source.hint()?,
             Self::Memory { source } => source.hint()?,
+            Self::Vault { source } => source.hint()?,
             Self::Guest { .. } => {
                 "put `burrow-guest` beside `burrow`, or set `runtime.guest` in the configuration"
             }
@@ -223,6 +230,7 @@ async fn serve(
 ) -> Result<(), ServeError> {
     let tls = config.tls.as_ref().map(Tls::open).transpose()?;
     let keeper = Keeper::open(&config)?;
+    let audit = open_audit(&config).await?;
     let doors = OwnDoors::new();
     let (seams, egress, epochs) = open_seams(&config, accept_rollback).await?;
     let seams = Seams { own: Arc::new(ServedDoors(doors.clone())), ..seams };
@@ -248,8 +256,10 @@ async fn serve(
     tracing::info!(version = env!("CARGO_PKG_VERSION"), url = format!("{scheme}://{address}"), "ready");
     let draining = CancellationToken::new();
     let run_dir = config.run_dir.clone();
-    let app = App::new(engine.clone(), config, keeper, draining.clone());
+    let app = App::new(engine.clone(), config, keeper, audit, draining.clone());
     memory::spawn(&app);
+    audit::spawn(&app);
+    audit::feed::spawn(&app);
     let behind = app.clone();
     doors.begin(move |tenant, sandbox| {
         rest::memory_door_router(behind.clone(), tenant.clone(), sandbox.clone())
@@ -287,6 +297,14 @@ async fn serve(
     end_egress_if_unused(&catalog, &run_dir).await;
     tracing::info!("ended; sandboxes go on");
     Ok(())
+}
+
+/// Before anything is done that it has to tell of.
+async fn open_audit(config: &Config) -> Result<Audit, ServeError> {
+    let config = config.clone();
+    let opened = tokio::task::spawn_blocking(move || Audit::open(&config)).await;
+    let opened = opened.map_err(|panic| ServeError::Threads { source: io::Error::other(panic) })?;
+    opened.map_err(|source| ServeError::Audit { source })
 }
 
 /// Until it is aborted. What fails is tried again with the next.
@@ -433,6 +451,7 @@ fn open_seams_blocking(
         images: Arc::new(builder(config)),
         clock,
         memory,
+        vault: vault::open(&config.secrets).map_err(|source| ServeError::Vault { source })?,
         own: Arc::new(NoOwnApi),
     };
     let package_urls = burrow_volumes::debian::source_urls(mirror(config).as_ref());

@@ -51,7 +51,12 @@ pub(super) const TABLES: &[(&str, &str)] = &[
         "memory",
         "What agents remember. It lies in `<state_dir>/memory`. `docs/memory.md` tells what there is to remember with.",
     ),
+    (
+        "secrets",
+        "How the values of secrets are encrypted where they are kept. `docs/secrets.md` tells what protects what.",
+    ),
     ("gateway", "HTTP to the ports of sandboxes."),
+    ("audit", "Who did what. It lies in `<state_dir>/audit`. `docs/audit.md` tells how it is proven."),
     ("runtime", "How sandboxes are run."),
     ("log", "What the daemon writes to its standard error."),
     ("metrics", "The Prometheus page at `/metrics`."),
@@ -216,6 +221,13 @@ pub(super) const KEYS: &[Key] = &[
          link-local or metadata addresses.",
     ),
     key(
+        "egress.roots",
+        Kind::Path,
+        None,
+        "PEM file with certificates of authorities by which hosts are verified, beside this host's own, where their \
+         connections are decrypted: a company's.",
+    ),
+    key(
         "egress.uid",
         Kind::Count(1, 99_999),
         Some("99077"),
@@ -350,6 +362,21 @@ pub(super) const KEYS: &[Key] = &[
         "RAM that the indices of open spaces may take before idle ones are closed.",
     ),
     key(
+        "secrets.key_file",
+        Kind::Path,
+        None,
+        "The keys that encrypt secrets, one per line: the first encrypts, all of them decrypt. Made at the first start, \
+         readable for root alone. Without it `vault.key` beside this file.",
+    ),
+    key(
+        "secrets.sealer_command",
+        Kind::Path,
+        None,
+        "A program that wraps the key of the secrets instead of the file, by a KMS or the like. Called as `PROGRAM wrap KEY` \
+         and `PROGRAM unwrap KEY`, with one line in and one line out.",
+    ),
+    key("secrets.sealer_key", Kind::Text, Some("main"), "Which key that program is told to use."),
+    key(
         "gateway.domain",
         Kind::Text,
         None,
@@ -376,6 +403,13 @@ pub(super) const KEYS: &[Key] = &[
         Some("300"),
         "How long a server in a sandbox may take to begin its answer, once it has the request.",
     ),
+    key(
+        "audit.keep",
+        Kind::SpanOrNever(DAY_MS, 36_500 * DAY_MS),
+        Some("90d"),
+        "How long the log keeps what its events say. Of older ones their hashes stay, so that the proof does.",
+    ),
+    key("audit.reads", Kind::Flag, Some("false"), "Record calls that only read, too."),
     key(
         "runtime.guest",
         Kind::Path,

@@ -4,12 +4,14 @@
 //! that `config show` prints, and the reference page ([`reference`]). No key holds a secret: keys and certificates
 //! are named by path.
 
+mod audit;
 mod file;
 mod gateway;
 mod keys;
 mod memory;
 mod ranges;
 mod reference;
+mod secrets;
 mod sleep;
 mod span;
 mod value;
@@ -21,10 +23,12 @@ use std::path::{Path, PathBuf};
 use burrow_engine::{IdlePolicy, StockPolicy};
 use burrow_model::{EgressRule, IpRange, Limits, MIB, Name, NetworkMode, SleepPolicy};
 
+pub use audit::AuditConfig;
 pub use file::ConfigError;
 pub use gateway::GatewayConfig;
 pub use memory::{ArtifactsConfig, ConsolidateConfig, EmbedderConfig, EndpointConfig, MemoryConfig};
 pub use reference::reference;
+pub use secrets::{SealerCommand, SecretsConfig};
 pub use sleep::SleepConfig;
 
 use file::Settings;
@@ -56,7 +60,9 @@ pub struct Config {
     pub network_slots: usize,
     pub egress: EgressConfig,
     pub memory: MemoryConfig,
+    pub secrets: SecretsConfig,
     pub gateway: GatewayConfig,
+    pub audit: AuditConfig,
     pub runtime: RuntimeConfig,
     pub log: LogConfig,
     /// `/metrics` needs no key.
@@ -115,6 +121,8 @@ pub struct EgressConfig {
     pub sets: BTreeMap<Name, Vec<EgressRule>>,
     /// Not public, and dialled all the same.
     pub allow_ranges: Vec<IpRange>,
+    /// More authorities by which hosts are verified.
+    pub roots: Option<PathBuf>,
     pub uid: u32,
     /// Of one sandbox.
     pub connections: u32,
@@ -207,6 +215,7 @@ impl Config {
             run_dir: settings.path("run_dir"),
             admin_key_file: settings.path("admin_key_file"),
             gateway: GatewayConfig::of(&settings, tls.is_some())?,
+            audit: AuditConfig::of(&settings),
             tls,
             pool: match settings.path_if_any("pool.path") {
                 Some(path) => Pool::Directory(path),
@@ -222,6 +231,7 @@ impl Config {
             network_slots: count(settings.number("network.slots")),
             egress: egress(&settings),
             memory: MemoryConfig::of(&settings)?,
+            secrets: SecretsConfig::of(&settings, &path),
             runtime: RuntimeConfig {
                 guest: settings.path_if_any("runtime.guest"),
                 criu: settings.path_if_any("runtime.criu"),
@@ -264,6 +274,7 @@ fn egress(settings: &Settings) -> EgressConfig {
         rules: settings.rules("egress.rules"),
         sets: settings.rule_sets("egress.sets"),
         allow_ranges: settings.ranges("egress.allow_ranges"),
+        roots: settings.path_if_any("egress.roots"),
         uid: small("egress.uid"),
         connections: small("egress.connections"),
         connections_per_second: small("egress.connections_per_second"),

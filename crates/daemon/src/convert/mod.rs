@@ -1,12 +1,14 @@
 //! Between the wire and the model: requests are checked as they come in, answers are written as they go out.
 
 mod answers;
+mod audit;
 mod checks;
 mod images;
 mod lineage;
 mod memory;
 mod network;
 mod requests;
+mod secrets;
 mod signal;
 mod sleep;
 mod snapshots;
@@ -14,6 +16,7 @@ mod snapshots;
 pub(crate) use answers::{
     ability, event, exec, exec_started, file_entry, key, sandbox, service, stats, stream_of, watch_event,
 };
+pub(crate) use audit::{audit_consistency, audit_event, audit_inclusion};
 pub(crate) use checks::{check_path, check_text, image_name, image_reference, name, parse_mode};
 pub(crate) use images::{check_image_config, image, image_detail};
 pub(crate) use lineage::{garbage_item, tree_node};
@@ -25,11 +28,13 @@ pub(crate) use memory::{
     new_skill, outcome, related, search, skill, space, space_name, stored_turn, which,
 };
 pub(crate) use network::{
-    denied, egress_counters, egress_entry, network, network_mode, network_policy, protocol,
+    denied, egress_counters, egress_entry, fault, network, network_mode, network_policy, protocol,
+    request_places,
 };
 pub(crate) use requests::{
     create_options, exec_options, expires, key_scope, sandbox_state, service_spec, update_options,
 };
+pub(crate) use secrets::{secret, secret_spec};
 pub(crate) use signal::parse_signal;
 pub(crate) use sleep::{rotate_policy, sleep_policy};
 pub(crate) use snapshots::{

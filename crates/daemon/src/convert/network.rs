@@ -1,10 +1,11 @@
 //! What sandboxes may reach: requests read, policies and log entries written.
 
 use burrow_api as api;
+use burrow_api::policy::{Fault, RuleDocument, Step, check};
 use burrow_catalog::{EgressKind, EgressRow, EgressVerdict};
 use burrow_egress::{Counters, ProtocolSeen};
 use burrow_engine::{Denied, NetworkChange};
-use burrow_model::network::{RULES_MAX, SETS_MAX};
+use burrow_model::network::{RULES_MAX, RequestRule, SETS_MAX};
 use burrow_model::{EgressRule, Name, NetworkMode, NetworkPolicy};
 
 use super::checks;
@@ -15,9 +16,10 @@ pub(crate) fn network_policy(
     request: api::NetworkRequest,
     default: &NetworkPolicy,
 ) -> Result<NetworkPolicy, ApiError> {
-    let api::NetworkRequest { mode: asked, allow, sets } = request;
+    let api::NetworkRequest { mode: asked, allow, sets, requests } = request;
     let given = allow.as_ref().is_some_and(|rules| !rules.is_empty())
-        || sets.as_ref().is_some_and(|sets| !sets.is_empty());
+        || sets.as_ref().is_some_and(|sets| !sets.is_empty())
+        || requests.as_ref().is_some_and(|rules| !rules.is_empty());
     let mode = match asked {
         Some(mode) => self::mode(mode),
         // Whoever lists hosts means these hosts, neither all nor none.
@@ -26,22 +28,28 @@ pub(crate) fn network_policy(
     };
     if mode == NetworkMode::None {
         no_rules_for_nothing(given)?;
-        return Ok(NetworkPolicy { mode, rules: Vec::new(), sets: Vec::new() });
+        return Ok(NetworkPolicy { mode, rules: Vec::new(), sets: Vec::new(), requests: Vec::new() });
     }
     let rules = allow.map(|texts| rules("network.allow", texts)).transpose()?;
     let sets = sets.map(|texts| names("network.sets", texts)).transpose()?;
+    let requests = requests.map(|rules| request_rules("requests", &rules)).transpose()?;
     Ok(NetworkPolicy {
         mode,
         rules: rules.unwrap_or_else(|| default.rules.clone()),
         sets: sets.unwrap_or_else(|| default.sets.clone()),
+        requests: requests.unwrap_or_else(|| default.requests.clone()),
     })
 }
 
 pub(crate) fn network_change(request: api::UpdateNetwork) -> Result<NetworkChange, ApiError> {
-    let api::UpdateNetwork { mode, allow, sets, add, remove, add_sets, remove_sets } = request;
+    let api::UpdateNetwork { mode, allow, sets, add, remove, add_sets, remove_sets, requests, add_requests } =
+        request;
     let given = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|list| !list.is_empty());
     if mode == Some(api::NetworkMode::None) {
-        no_rules_for_nothing(given(&allow) || given(&sets) || !add.is_empty() || !add_sets.is_empty())?;
+        let about_requests =
+            requests.as_ref().is_some_and(|rules| !rules.is_empty()) || !add_requests.is_empty();
+        let listed = given(&allow) || given(&sets) || !add.is_empty() || !add_sets.is_empty();
+        no_rules_for_nothing(listed || about_requests)?;
     }
     Ok(NetworkChange {
         mode: mode.map(self::mode),
@@ -51,7 +59,32 @@ pub(crate) fn network_change(request: api::UpdateNetwork) -> Result<NetworkChang
         remove: rules("network.remove", remove)?,
         add_sets: names("network.add_sets", add_sets)?,
         remove_sets: names("network.remove_sets", remove_sets)?,
+        requests: requests.map(|rules| request_rules("requests", &rules)).transpose()?,
+        add_requests: request_rules("add_requests", &add_requests)?,
     })
+}
+
+/// Where the rules about requests of a network are, in the body that holds it.
+pub(crate) fn request_places(field: &str, count: usize) -> Vec<Vec<Step>> {
+    let at = |index| [request_place(field), vec![Step::Index(index)]].concat();
+    (0..count).map(at).collect()
+}
+
+fn request_place(field: &str) -> Vec<Step> {
+    ["network", field].map(|key| Step::Key(key.to_owned())).to_vec()
+}
+
+fn request_rules(field: &str, rules: &[RuleDocument]) -> Result<Vec<RequestRule>, ApiError> {
+    check::rules(rules, &request_place(field)).map_err(fault)
+}
+
+/// A fault of a policy document, told by where it is.
+pub(crate) fn fault(fault: Fault) -> ApiError {
+    let error = ApiError::invalid(format!("the policy does not fit: {fault}"));
+    match fault.hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
 }
 
 fn no_rules_for_nothing(given: bool) -> Result<(), ApiError> {
@@ -111,6 +144,7 @@ pub(crate) fn network(policy: &NetworkPolicy) -> api::Network {
         mode: network_mode(policy.mode),
         allow: policy.rules.iter().map(ToString::to_string).collect(),
         sets: policy.sets.iter().map(ToString::to_string).collect(),
+        requests: policy.requests.iter().map(RuleDocument::from).collect(),
     }
 }
 

@@ -16,11 +16,14 @@ use http::request::Parts;
 
 use super::App;
 use super::error::ApiError;
+use crate::audit::Trace;
 
 /// The owner of a usable key.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     key: KeyRow,
+    /// What the audit log is told about this call, if it is told of it.
+    trace: Option<Trace>,
 }
 
 macro_rules! scoped {
@@ -70,6 +73,11 @@ impl Caller {
         &self.key.id
     }
 
+    /// Where to say what else this call is about.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_ref()
+    }
+
     /// The only sandbox it may see, if it is bound to one.
     pub(crate) fn bound_to(&self) -> Option<&SandboxId> {
         self.key.sandbox.as_ref()
@@ -97,6 +105,14 @@ impl Caller {
 
     /// The sandbox that `text` names: an id, the beginning of one, or a name.
     pub(crate) async fn sandbox(&self, app: &App, text: &str) -> Result<SandboxId, ApiError> {
+        let found = self.find_sandbox(app, text).await?;
+        if let Some(trace) = &self.trace {
+            trace.about(&found);
+        }
+        Ok(found)
+    }
+
+    async fn find_sandbox(&self, app: &App, text: &str) -> Result<SandboxId, ApiError> {
         check_reference(text)?;
         let unknown = || ApiError::from(EngineError::NotFound { what: text.to_owned() });
         let Some(bound) = self.bound_to() else {
@@ -116,7 +132,11 @@ impl Caller {
 
     /// The snapshot that `text` names: an id, the beginning of one, or a name.
     pub(crate) async fn snapshot(&self, app: &App, text: &str) -> Result<Snapshot, ApiError> {
-        snapshot_within(app, self.tenant(), self.bound_to(), text).await
+        let found = snapshot_within(app, self.tenant(), self.bound_to(), text).await?;
+        if let Some(trace) = &self.trace {
+            trace.target(found.id.as_str());
+        }
+        Ok(found)
     }
 }
 
@@ -169,7 +189,13 @@ pub(crate) fn check_reference(text: &str) -> Result<(), ApiError> {
 fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
     let key = secret(parts).and_then(|secret| app.engine.catalog().authenticate(secret, app.engine.now_ms()));
     match key {
-        Some(key) => Ok(Caller { key }),
+        Some(key) => {
+            let trace = parts.extensions.get::<Trace>().cloned();
+            if let Some(trace) = &trace {
+                trace.asked_by(&key);
+            }
+            Ok(Caller { key, trace })
+        }
         None => Err(unauthorized(secret(parts).is_some())),
     }
 }

@@ -1,5 +1,5 @@
 //! `GET /v1/backup`: everything as one tar: the configuration, the catalog, the volume of every image, snapshot and
-//! sandbox, and what was remembered with its artifacts. No processes: what `restore.rs` makes of rows that name dumps is in its header.
+//! sandbox, what was remembered with its artifacts, and the audit log. No processes: what `restore.rs` makes of rows that name dumps is in its header.
 //!
 //! The catalog is copied to a file first, consistent and while everything goes on, then streamed from it. Volumes are
 //! streams of unknown length, so each is cut into numbered pieces. `restore.rs` reads what is written here; the format
@@ -92,7 +92,17 @@ async fn write(app: &App, archive: &Archive, copy: Copy) -> io::Result<()> {
         volume(app, archive, row.id.as_str(), &sandbox).await?;
     }
     memory(app, archive).await?;
+    audit(app, archive).await?;
     archive.send(Bytes::from_static(&[0; 2 * BLOCK_BYTES])).await
+}
+
+/// With its key, without which the log could not go on.
+async fn audit(app: &App, archive: &Archive) -> io::Result<()> {
+    let copy =
+        Copy(app.config.state_dir.join(format!("backup-{}.db", burrow_model::OperationId::generate())));
+    let key = app.audit.store.copy_to(&copy.0).await.map_err(io::Error::other)?;
+    archive.file("audit/audit.db", &copy.0).await?;
+    archive.file("audit/key", &key).await
 }
 
 /// After the catalog was copied, so that every number it names is in here. What was remembered since is seen by the

@@ -19,6 +19,7 @@ use burrow_memory::MemoryError;
 use burrow_model::Refusal;
 use burrow_network::NetworkError;
 use burrow_runtime::RuntimeError;
+use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
 use http::StatusCode;
 
@@ -111,6 +112,8 @@ impl From<EngineError> for ApiError {
         // Where its own words name files of the host, others are found.
         let message = if matches!(&error, EngineError::Image(ImageError::Io { .. })) {
             "could not store or read the image's files".to_owned()
+        } else if matches!(&error, EngineError::Vault(inner) if code_of_vault(inner) == ErrorCode::Internal) {
+            "could not seal or open the secret".to_owned()
         } else if let EngineError::Memory(inner) = &error {
             memory_message(inner)
         } else {
@@ -198,13 +201,17 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::ImageNotFound { .. }
         | EngineError::SnapshotNotFound { .. }
         | EngineError::MemoryNotFound { .. }
+        | EngineError::ApprovalNotFound { .. }
         | EngineError::SpaceNotFound { .. }
+        | EngineError::SecretNotFound { .. }
         | EngineError::Gone { .. } => ErrorCode::NotFound,
         EngineError::NameTaken { .. }
         | EngineError::SnapshotNameTaken { .. }
         | EngineError::Replaced { .. }
         | EngineError::BuildInProgress { .. }
         | EngineError::SpaceInUse { .. }
+        | EngineError::SecretInUse { .. }
+        | EngineError::SecretBusy { .. }
         | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
         EngineError::SnapshotInUse { .. }
         | EngineError::SnapshotBusy { .. }
@@ -216,6 +223,8 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
             ErrorCode::InvalidRequest
         }
         EngineError::Memory(inner) => code_of_memory(inner),
+        EngineError::Secret(_) => ErrorCode::InvalidRequest,
+        EngineError::Vault(inner) => code_of_vault(inner),
         EngineError::Refused {
             refusal:
                 Refusal::Stopped | Refusal::Failed | Refusal::Creating | Refusal::Deleting | Refusal::Moving,
@@ -228,7 +237,9 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::SetUnknown { .. }
         | EngineError::NetworkPolicy { .. }
         | EngineError::RuleNotFound { .. }
-        | EngineError::RulesMax { .. } => ErrorCode::Unprocessable,
+        | EngineError::RulesMax { .. }
+        | EngineError::RequestRulesMax { .. }
+        | EngineError::RulesOverlap { .. } => ErrorCode::Unprocessable,
         EngineError::DriverUnavailable { .. } => ErrorCode::Unsupported,
         EngineError::SandboxesMax { .. } | EngineError::PublishedMax { .. } => ErrorCode::TooMany,
         EngineError::PoolReserve { .. } | EngineError::NoRoom { .. } => ErrorCode::NoSpace,
@@ -240,12 +251,30 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
     }
 }
 
+fn code_of_vault(error: &VaultError) -> ErrorCode {
+    match error {
+        VaultError::ClientCertificate => ErrorCode::InvalidRequest,
+        VaultError::UnknownKey { .. } | VaultError::Forged { .. } | VaultError::Damaged { .. } => {
+            ErrorCode::Damaged
+        }
+        VaultError::KeyFile { .. }
+        | VaultError::KeyFileOpen { .. }
+        | VaultError::KeyFileLine { .. }
+        | VaultError::KeyFileCount { .. }
+        | VaultError::Command { .. }
+        | VaultError::CommandFailed { .. }
+        | VaultError::Random
+        | VaultError::Authority { .. } => ErrorCode::Internal,
+    }
+}
+
 fn code_of_catalog(error: &CatalogError) -> ErrorCode {
     match error {
         CatalogError::NameTaken { .. }
         | CatalogError::SnapshotNameTaken { .. }
         | CatalogError::SpaceNameTaken { .. }
         | CatalogError::TooManySpaces
+        | CatalogError::TooManySecrets
         | CatalogError::TooManySnapshots { .. }
         | CatalogError::LastAdminKey => ErrorCode::Conflict,
         CatalogError::IdempotencyMismatch => ErrorCode::IdempotencyMismatch,
@@ -343,6 +372,7 @@ fn code_of_network(error: &NetworkError) -> ErrorCode {
 
 fn code_of_egress(error: &EgressError) -> ErrorCode {
     match error {
+        EgressError::NotWaiting { .. } => ErrorCode::NotFound,
         EgressError::NotAttached { .. } => ErrorCode::NotRunning,
         EgressError::Doors { source, .. } => code_of_network(source),
         EgressError::Process { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),

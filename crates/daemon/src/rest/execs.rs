@@ -19,6 +19,7 @@ use utoipa::IntoParams;
 use super::auth::{Caller, Executor, Reader, check_reference};
 use super::egress::with_denials;
 use super::error::ApiError;
+use super::exec_trace::ExecTrace;
 use super::idempotency::{Answer, once};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
 use super::refusals::{ByGuest, Common, Idempotent, Named, WithBody};
@@ -106,7 +107,8 @@ pub(crate) async fn create(
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;
     let tenant = caller.tenant().clone();
     let scope = format!("execs of {sandbox}");
-    let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input, wish);
+    let told = ExecTrace::of(&caller, &options);
+    let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input, wish, told);
     if wish == Wish::Nothing {
         return once(&app, &tenant, key, &scope, &body.bytes, work).await;
     }
@@ -123,6 +125,7 @@ async fn run(
     options: ExecOptions,
     input: Option<String>,
     wish: Wish,
+    told: ExecTrace,
 ) -> Result<Answer, ApiError> {
     let guarded = Guarded::take(&app, &tenant, &sandbox, &options.argv, wish).await?;
     let began = Instant::now();
@@ -141,6 +144,7 @@ async fn run(
     };
     app.metrics.exec_started(began.elapsed());
     let id = started.id.clone();
+    told.began(&app, &tenant, &sandbox, &id).await;
     app.remembering.given(&id, secrets);
     if let Some(guarded) = &guarded {
         guarded.began(&app, &id);
@@ -155,6 +159,7 @@ async fn run(
             (result, _) => result?,
         };
         let Ended { mut result, tails, guest } = ended;
+        told.ended(&result.exec);
         result.exec = with_denials(&app, &tenant, result.exec).await;
         if let Some(guarded) = &guarded {
             result.exec = guarded.finish(&app, result.exec).await;

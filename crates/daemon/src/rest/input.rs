@@ -71,6 +71,37 @@ impl FromRequest<Arc<App>> for RawMemoryBody {
     }
 }
 
+/// A JSON body that holds a secret: nothing of it is told back, and what it came in is cleared where that can be done.
+#[derive(Debug)]
+pub(crate) struct SecretBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for SecretBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        let bytes = read_json(request, app.config.bounds.json_body_bytes, "limits.json_body").await?;
+        let parsed = parse_quietly(&bytes);
+        // Bytes that the connection still holds cannot be cleared; a value travels as base64, never as itself.
+        if let Ok(mut owned) = bytes.try_into_mut() {
+            zeroize::Zeroize::zeroize(&mut *owned);
+        }
+        parsed.map(Self)
+    }
+}
+
+/// JSON to a value; the error tells where, and quotes nothing but names of fields.
+fn parse_quietly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let text = error.to_string();
+        let harmless = ["missing field", "unknown field", "a secret that travels is base64"];
+        if harmless.iter().any(|start| text.starts_with(start)) {
+            return ApiError::invalid(format!("the body does not fit: {text}"));
+        }
+        let (line, column) = (error.line(), error.column());
+        ApiError::invalid(format!("the body does not fit, at line {line} column {column}"))
+    })
+}
+
 /// The bytes of a JSON body; `key` is what bounds it.
 async fn read_json(request: Request, bytes_max: usize, key: &str) -> Result<Bytes, ApiError> {
     if !is_json(request.headers()) {
@@ -247,6 +278,21 @@ mod tests {
         refused("", "not JSON");
         refused("[]x", "the body");
         refused(&"[".repeat(100_000), "the body");
+    }
+
+    #[test]
+    fn nothing_of_a_body_with_a_secret_is_told_back() {
+        for json in [
+            r#"{"value": "canary-1234"}"#,
+            r#"{"value": ["canary-1234"]}"#,
+            r#"{"value": 1, "x": "canary-1234"}"#,
+            r#"{"value": "canary-1234"#,
+            r#""canary-1234""#,
+        ] {
+            let error = parse_quietly::<burrow_api::RotateSecret>(json.as_bytes()).expect_err(json);
+            let shown = format!("{error:?}");
+            assert!(!shown.contains("canary"), "{shown}");
+        }
     }
 
     #[test]

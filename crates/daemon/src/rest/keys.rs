@@ -113,6 +113,9 @@ pub(crate) async fn revoke(
     Segments(path): Segments<KeyPath>,
 ) -> Result<StatusCode, ApiError> {
     let row = find(&app, &caller, &path.key).await?;
+    if let Some(trace) = caller.trace() {
+        trace.target(row.id.as_str());
+    }
     app.engine.catalog().revoke_key(caller.tenant(), &row.id, app.engine.now_ms()).await?;
     tracing::info!(key = %row.id, "key revoked");
     Ok(StatusCode::NO_CONTENT)

@@ -1,20 +1,23 @@
 //! REST under `/v1`: one file per noun.
 //!
 //! ```text
-//!   request ─► observe (id, log line, metrics, panics) ─► admit (request slots) ─► route ─► handler
-//!                                                                                     │
-//!                    auth: Reader · Executor · Admin ── input: JsonBody · Params ◄────┘
+//!   request ─► observe (id, log line, metrics, panics) ─► admit (request slots) ─► audited ─► route ─► handler
+//!                                                                                                │
+//!                               auth: Reader · Executor · Admin ── input: JsonBody · Params ◄────┘
 //! ```
 //!
 //! Handlers translate and call the engine; what may happen when is the engine's to know. Streams are polled straight
 //! from the guest's connection, so a client that does not read holds one frame and nothing else.
 
 pub(crate) mod attach;
+pub(crate) mod audit;
+mod audited;
 mod auth;
 pub(crate) mod backup;
 pub(crate) mod egress;
 pub(crate) mod error;
 pub(crate) mod events;
+mod exec_trace;
 pub(crate) mod execs;
 pub(crate) mod files;
 pub(crate) mod host;
@@ -34,6 +37,7 @@ pub(crate) mod refusals;
 mod remember;
 mod rollback;
 pub(crate) mod sandboxes;
+pub(crate) mod secrets;
 pub(crate) mod services;
 pub(crate) mod snapshots;
 mod stream;
@@ -60,6 +64,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use utoipa::IntoParams;
 
+use crate::audit::Audit;
 use crate::config::Config;
 use crate::gateway::{Front, Gateway};
 use crate::memory::Keeper;
@@ -73,6 +78,8 @@ pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
     pub(crate) gateway: Gateway,
+    /// What happened, provably.
+    pub(crate) audit: Audit,
     /// Requests at once.
     requests: Arc<Semaphore>,
     /// Work that goes on when its client hangs up; joined at shutdown.
@@ -94,6 +101,7 @@ impl App {
         engine: Engine,
         config: Config,
         memory: Keeper,
+        audit: Audit,
         draining: CancellationToken,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -105,6 +113,7 @@ impl App {
             rollbacks: rollback::Rollbacks::default(),
             remembering: remember::Remembering::new(),
             memory,
+            audit,
             draining,
             config,
             engine,
@@ -147,7 +156,10 @@ pub(crate) fn router(app: Arc<App>) -> Front {
         .route("/v1/backup", get(backup::backup))
         .route("/v1/events", get(events::events))
         .route("/v1/keys", get(keys::list).post(keys::create))
-        .route("/v1/keys/{key}", get(keys::get).delete(keys::revoke));
+        .route("/v1/keys/{key}", get(keys::get).delete(keys::revoke))
+        .route("/v1/secrets", get(secrets::list))
+        .route("/v1/secrets/{secret}", get(secrets::get).put(secrets::set).delete(secrets::remove))
+        .route("/v1/secrets/{secret}/rotate", post(secrets::rotate));
     let router = open
         .merge(daemon)
         .merge(sandbox_routes())
@@ -155,10 +167,12 @@ pub(crate) fn router(app: Arc<App>) -> Front {
         .merge(exec_routes())
         .merge(file_routes())
         .merge(image_routes())
-        .merge(memory::routes());
+        .merge(memory::routes())
+        .merge(audit_routes());
     let routes = router
         .fallback(no_such_route)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(app.clone(), audited::audited))
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
         .with_state(app.clone());
@@ -188,7 +202,10 @@ fn sandbox_routes() -> Router<Arc<App>> {
         .route(&under("ports/{port}/connect"), get(ports::connect))
         .route(&under("egress"), get(egress::show))
         .route(&under("egress/log"), get(egress::log))
-        .route(&under("egress/explain"), post(egress::explain))
+        .route(&under("egress/explain"), post(egress::explain::explain))
+        .route(&under("egress/policy"), put(egress::policy::replace))
+        .route(&under("egress/approvals"), get(egress::approvals::list))
+        .route(&under("egress/approvals/{approval}"), post(egress::approvals::answer))
         .route(&under("egress/test"), post(egress::test))
         .route(&under("services"), get(services::list))
         .route(&under("services/{name}"), put(services::set).delete(services::remove))
@@ -217,6 +234,16 @@ fn image_routes() -> Router<Arc<App>> {
         .route(&under("export"), get(images::export::export))
         .route(&under("tags"), post(images::tag))
         .route(&under("tags/{tag}"), delete(images::untag))
+}
+
+fn audit_routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/v1/audit", get(audit::list))
+        .route("/v1/audit/follow", get(audit::follow))
+        .route("/v1/audit/checkpoint", get(audit::checkpoint))
+        .route("/v1/audit/proof/inclusion", get(audit::inclusion))
+        .route("/v1/audit/proof/consistency", get(audit::consistency))
+        .route("/v1/audit/export", get(audit::export))
 }
 
 fn exec_routes() -> Router<Arc<App>> {

@@ -32,13 +32,18 @@ const REQUEST_ID_LENGTH_MAX: usize = 64;
 /// Characters of ids and names that are shown in log lines.
 const SHOWN_LENGTH_MAX: usize = 63;
 
-pub(super) async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+/// The id of a request, for whoever tells of it.
+#[derive(Clone, Debug)]
+pub(super) struct RequestId(pub(super) HeaderValue);
+
+pub(super) async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let quiet = request.extensions().get::<Door>().is_some();
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unknown", MatchedPath::as_str);
     let id = request_id(&request);
+    request.extensions_mut().insert(RequestId(id.clone()));
     let uri = request.uri().clone();
     let (sandbox, exec) = subjects(uri.path());
     let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());

@@ -50,6 +50,13 @@ refusals! {
         404 "No such thing, or not yours",
 }
 refusals! {
+    /// What a request about a secret may meet.
+    Secretive:
+        404 "No such secret, or not yours",
+        409 "Rules of sandboxes name it, there are too many, or it is being changed by others",
+        422 "What is stored of it does not open",
+}
+refusals! {
     /// What a change of a sandbox may meet.
     Changing:
         404 "No such sandbox, or not yours",

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::{Executor, Reader};
+use super::egress;
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params, idempotency_key, pairs, unknown_parameter};
 use super::refusals::{ByGuest, Changing, Common, Idempotent, Named, WithBody};
@@ -49,6 +50,10 @@ pub(crate) async fn create(
         app.engine.default_network(),
         app.engine.now_ms(),
     )?;
+    if let Some(network) = &options.network {
+        let places = convert::request_places("requests", network.requests.len());
+        egress::policy::admit(&app, &caller, &network.requests, &places).await?;
+    }
     options.idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &body.bytes));
     if let Some(request) = rotate {
         options.rotate = rotate_policy(&app, &caller, request).await?;
@@ -167,9 +172,21 @@ pub(crate) async fn update(
     Segments(path): Segments<SandboxPath>,
     body: JsonBody<UpdateSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
+    if let Some(trace) = caller.trace().filter(|_| body.value.network.is_some()) {
+        trace.is(burrow_audit::Action::PolicyChange);
+    }
     let (sleep, rotate) = (body.value.sleep, body.value.rotate.clone());
     let memory = body.value.memory.clone();
     let mut update = convert::update_options(body.value)?;
+    if let Some(network) = &update.network {
+        let given =
+            [("requests", network.requests.as_deref()), ("add_requests", Some(&network.add_requests))];
+        for (field, rules) in given {
+            let rules = rules.unwrap_or_default();
+            let places = convert::request_places(field, rules.len());
+            egress::policy::admit(&app, &caller, rules, &places).await?;
+        }
+    }
     if let Some(request) = sleep {
         // What the request leaves out stays as it is.
         let id = caller.sandbox(&app, &path.sandbox).await?;

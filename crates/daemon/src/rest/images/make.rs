@@ -160,6 +160,10 @@ async fn build(
     };
     let usual = app.engine.default_network();
     let network = match request.network {
+        // A build runs nobody's program on behalf of an agent: it gets hosts, and no secrets.
+        Some(network) if network.requests.is_some() => {
+            return Err(ApiError::invalid("`network.requests` is for sandboxes, not for builds"));
+        }
         Some(network) => convert::network_policy(network, usual)?,
         None => usual.clone(),
     };

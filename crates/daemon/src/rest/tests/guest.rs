@@ -93,6 +93,7 @@ impl Guest {
             Request::Remove { .. }
             | Request::SetServices { .. }
             | Request::SetRam { .. }
+            | Request::SetTrust { .. }
             | Request::Renew { .. }
             | Request::Shutdown { .. } => ok(&mut writer, ()).await,
             // What a sandbox without that program, file or ability would say.

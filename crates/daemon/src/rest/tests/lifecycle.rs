@@ -149,9 +149,13 @@ async fn a_backup_is_an_archive_of_the_catalog_and_leaves_nothing_behind() {
     let mut begin = [0; 15];
     std::io::Read::read_exact(&mut first, &mut begin).unwrap();
     assert_eq!(&begin, b"SQLite format 3");
-    assert!(entries.all(|entry| entry.unwrap().path().unwrap().starts_with("volumes")));
-    // Memory has a folder of its own from the start.
+    let paths: Vec<_> = entries.map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect();
+    let (audit, volumes): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| path.starts_with("audit/"));
+    assert_eq!(audit, ["audit/audit.db", "audit/key"]);
+    assert!(volumes.iter().all(|path| path.starts_with("volumes/")), "{volumes:?}");
+    // Memory and the audit log have folders of their own from the start.
     let left = std::fs::read_dir(&world.app.config.state_dir).unwrap();
-    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).filter(|name| name != "memory").collect();
+    let own = |name: &std::ffi::OsString| name == "memory" || name == "audit";
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).filter(|name| !own(name)).collect();
     assert!(left.is_empty(), "{left:?}");
 }

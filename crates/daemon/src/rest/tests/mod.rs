@@ -1,5 +1,6 @@
 //! The whole surface on simulated drivers: what a client may send, and what it is answered.
 
+mod audit;
 mod bad_input;
 mod egress;
 mod execs;
@@ -11,9 +12,11 @@ mod idempotency;
 mod images;
 mod lifecycle;
 mod memory;
+mod policy;
 mod ports;
 mod rollback;
 mod scopes;
+mod secrets;
 mod sleep;
 mod snapshots;
 mod wire;

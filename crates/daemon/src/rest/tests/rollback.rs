@@ -206,7 +206,8 @@ async fn restart(world: &mut World) {
     world.app.tasks.close();
     world.app.tasks.wait().await;
     let (config, keeper) = (world.app.config.clone(), world.app.memory.clone());
-    let next = App::new(world.app.engine.clone(), config, keeper, CancellationToken::new());
+    let audit = crate::audit::Audit::open(&config).unwrap();
+    let next = App::new(world.app.engine.clone(), config, keeper, audit, CancellationToken::new());
     resume_promises(&next).await;
     world.router = router(next.clone());
     world.app = next;

@@ -108,6 +108,11 @@ impl World {
             images: Arc::new(SimBuilder),
             clock: clock.clone(),
             memory: crate::memory::open(&config, clock.clone()).await.unwrap(),
+            vault: crate::vault::open(&crate::config::SecretsConfig {
+                key_file: state.path().join("vault.key"),
+                command: None,
+            })
+            .unwrap(),
             own: Arc::new(burrow_engine::NoOwnApi),
         };
         let policy = Policy {
@@ -125,7 +130,8 @@ impl World {
         };
         let engine = Engine::start(seams, policy).await.unwrap();
         let keeper = crate::memory::Keeper::open(&config).unwrap();
-        let app = App::new(engine, config, keeper, CancellationToken::new());
+        let audit = crate::audit::Audit::open(&config).unwrap();
+        let app = App::new(engine, config, keeper, audit, CancellationToken::new());
         let router = router(app.clone());
         let key = String::new();
         let mut world =

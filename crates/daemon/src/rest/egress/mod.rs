@@ -1,5 +1,9 @@
 //! `…/egress`: what a sandbox may reach, what it asked for, and why something is or is not let through.
 
+pub(crate) mod approvals;
+pub(crate) mod explain;
+pub(crate) mod policy;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -7,13 +11,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use burrow_api::{
-    EgressEntry, EgressExplanation, EgressQuestion, EgressRuleInForce, EgressStatus, EgressStep, EgressTrial,
-    EgressVerdict, Exec, ExecState, Page,
+    EgressEntry, EgressQuestion, EgressRuleInForce, EgressStatus, EgressStep, EgressTrial, EgressVerdict,
+    Exec, ExecState, Page,
 };
-use burrow_catalog::{EgressFilter, EgressRow, SandboxRow};
-use burrow_egress::{Decision, Denial, Host, Target};
-use burrow_engine::EgressInForce;
-use burrow_model::{Name, NetworkMode, SandboxId, TenantId};
+use burrow_catalog::{EgressFilter, EgressRow};
+use burrow_egress::Target;
+use burrow_model::{Name, SandboxId, TenantId};
 use futures_util::stream;
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -27,6 +30,7 @@ use super::sandboxes::SandboxPath;
 use super::stream::lines;
 use super::{App, PageParams, Segments, page};
 use crate::convert;
+use explain::explained;
 
 /// Entries read from the catalog at once.
 const BATCH: u32 = 500;
@@ -50,9 +54,11 @@ pub(crate) async fn show(
         rule: rule.to_string(),
         set: set.map(String::from),
     };
+    let requests = policy::standing(&app, &row).await?;
     Ok(Json(EgressStatus {
         network: convert::network(&row.spec.network),
         rules: in_force.rules.into_iter().map(rule).collect(),
+        requests,
         missing_sets: in_force.missing.into_iter().map(String::from).collect(),
         counters: counters.map(convert::egress_counters),
     }))
@@ -172,27 +178,6 @@ impl Feed {
 }
 
 #[utoipa::path(
-    post, path = "/v1/sandboxes/{sandbox}/egress/explain", tag = "egress", params(SandboxPath),
-    request_body = EgressQuestion,
-    responses(
-        (status = 200, description = "What would happen; nothing is looked up or dialled", body = EgressExplanation),
-        Common, Named, WithBody,
-    ),
-)]
-pub(crate) async fn explain(
-    State(app): State<Arc<App>>,
-    caller: Reader,
-    _: NoParams,
-    Segments(path): Segments<SandboxPath>,
-    body: JsonBody<EgressQuestion>,
-) -> Result<Json<EgressExplanation>, ApiError> {
-    let target = target(&body.value.target)?;
-    let id = caller.sandbox(&app, &path.sandbox).await?;
-    let row = app.engine.get(caller.tenant(), &id).await?;
-    Ok(Json(explained(&row, &app.engine.egress_in_force(&row), &target)))
-}
-
-#[utoipa::path(
     post, path = "/v1/sandboxes/{sandbox}/egress/test", tag = "egress", params(SandboxPath),
     request_body = EgressQuestion,
     responses(
@@ -232,70 +217,6 @@ pub(crate) async fn test(
 fn target(text: &str) -> Result<Target, ApiError> {
     let shown: String = text.chars().take(80).collect();
     text.parse().map_err(|error| ApiError::invalid(format!("`target` does not fit: `{shown}`: {error}")))
-}
-
-/// Pure: what would happen, and why.
-fn explained(row: &SandboxRow, in_force: &EgressInForce, target: &Target) -> EgressExplanation {
-    let destination = &target.destination;
-    let mut decision = in_force.policy.decide(destination, target.protocol);
-    // An address of the program's own choice is known before anything is looked up.
-    if let (Decision::Allow { .. }, Host::Address(address)) = (&decision, &destination.host)
-        && let Err(kind) = in_force.policy.admits(*address)
-    {
-        let (host, address) = (destination.host.clone(), *address);
-        decision = Decision::Deny { reason: Denial::Address { host, address, kind } };
-    }
-    let mode = in_force.policy.mode();
-    let answer = EgressExplanation {
-        host: destination.host.to_string(),
-        port: destination.port,
-        protocol: convert::protocol(target.protocol),
-        allowed: matches!(decision, Decision::Allow { .. }),
-        rule: None,
-        set: None,
-        mode: convert::network_mode(mode),
-        because: String::new(),
-        hint: None,
-    };
-    match decision {
-        Decision::Allow { rule } => {
-            let of = in_force.rules.iter().find(|(known, _)| known.to_string() == *rule);
-            let set = of.and_then(|(_, set)| set.as_ref()).map(Name::to_string);
-            let because = match (mode, &set) {
-                (NetworkMode::Open, _) => {
-                    "its mode is `open`, and it may reach any host with a public address".to_owned()
-                }
-                (NetworkMode::None | NetworkMode::Allowlist, Some(set)) => {
-                    format!("the rule `{rule}` of the host set `{set}` allows it")
-                }
-                (NetworkMode::None | NetworkMode::Allowlist, None) => {
-                    format!("its rule `{rule}` allows it")
-                }
-            };
-            let rule = (mode == NetworkMode::Allowlist).then(|| rule.to_string());
-            EgressExplanation { rule, set, because, ..answer }
-        }
-        Decision::Deny { reason } => {
-            let hint = hint(row, in_force, &reason);
-            EgressExplanation { because: reason.to_string(), hint, ..answer }
-        }
-    }
-}
-
-fn hint(row: &SandboxRow, in_force: &EgressInForce, reason: &Denial) -> Option<String> {
-    let sandbox = row.name.as_ref().map_or_else(|| row.id.to_string(), ToString::to_string);
-    if let Some(rule) = reason.rule_needed() {
-        let missing = in_force.missing.iter().map(Name::as_str).collect::<Vec<_>>().join("`, `");
-        let lost = match missing.is_empty() {
-            true => String::new(),
-            false => format!(" (its host sets `{missing}` are not in the configuration any more)"),
-        };
-        return Some(format!("`burrow egress allow {sandbox} {rule}` lets it through{lost}"));
-    }
-    if matches!(reason, Denial::NetworkOff) {
-        return Some(format!("`burrow update {sandbox} --net allowlist` lets its rules count"));
-    }
-    reason.remedy()
 }
 
 /// An exec with what its sandbox was not let through to while it ran.

@@ -1,0 +1,55 @@
+//! Gives the egress process the segment it writes to: at the start, when another process serves, and when the segment has
+//! grown large or is damaged. A process without one puts no secret anywhere.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::rest::App;
+
+/// Before it is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Goes on until the daemon ends.
+pub(crate) fn spawn(app: &Arc<App>) {
+    let work_app = app.clone();
+    app.tasks.spawn(async move {
+        let draining = work_app.draining.clone();
+        draining.run_until_cancelled(run(&work_app)).await;
+    });
+}
+
+async fn run(app: &App) {
+    let mut process = app.engine.egress_epoch();
+    let mut failing = false;
+    loop {
+        process.borrow_and_update();
+        match give(app).await {
+            Ok(()) => {
+                failing = false;
+                tokio::select! {
+                    () = app.audit.spool.wanted() => {}
+                    raised = process.changed() => if raised.is_err() { return },
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    let error = &*error as &dyn std::error::Error;
+                    tracing::error!(
+                        error,
+                        "the egress process has no audit log to write to; no secret is injected"
+                    );
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn give(app: &App) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let segment = app.audit.spool.next()?;
+    app.engine.give_spool(OwnedFd::from(segment.file)).await?;
+    // It has answered: whatever it wrote to before is at its end.
+    app.audit.spool.sealed_below(segment.number);
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! Around every route: a call that changes something leaves an event in the audit log, whatever came of it.
+//!
+//! One place for all, so that a route that somebody adds is recorded without their doing anything. Who asked and about what is
+//! learnt on the way ([`Trace`]). Of a request there are method, path, status and time; never a body, a query, or a header.
+//!
+//! Not recorded: calls that only read (unless `audit.reads` is set), calls without a usable key (anybody could fill the log
+//! with them; the daemon's own log has them), and what a sandbox asks of its own memory.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use burrow_audit::{Action, Event, Outcome, Text};
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
+use serde::Deserialize;
+
+use super::App;
+use super::memory::Door;
+use super::observe::RequestId;
+use crate::audit::{Recorded, Trace};
+
+/// Answers to creates are smaller; a larger one is not looked into.
+const LOOKED_INTO_BYTES_MAX: u64 = 64 * 1024;
+
+impl App {
+    /// Writes an event down, and counts it.
+    pub(crate) async fn audited(&self, event: Event) {
+        match self.audit.record(event, self.engine.now_ms()).await {
+            Recorded::Stored => self.metrics.audit.recorded(),
+            Recorded::Waits => self.metrics.audit.failed(),
+        }
+    }
+}
+
+pub(super) async fn audited(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let Some(route) = matched.filter(|_| request.extensions().get::<Door>().is_none()) else {
+        return next.run(request).await;
+    };
+    let action = action(request.method(), route.as_str());
+    if action == Action::ApiRead && !app.audit.config.reads {
+        return next.run(request).await;
+    }
+    let trace = Trace::default();
+    request.extensions_mut().insert(trace.clone());
+    let mut pending = Pending {
+        action,
+        trace,
+        method: Text::new(request.method().as_str()),
+        path: Text::path(request.uri().path()),
+        request_id: request
+            .extensions()
+            .get()
+            .map(|RequestId(id)| Text::new(id.to_str().unwrap_or_default())),
+        began: Instant::now(),
+        app: Some(app),
+    };
+    let response = next.run(request).await;
+    let (response, made) = look_into(response, action).await;
+    let status = response.status();
+    if let Some(app) = pending.app.take()
+        && let Some(event) = pending.event(&app, Some(status), made)
+    {
+        app.audited(event).await;
+    }
+    response
+}
+
+/// What is recorded when the call ends, or when its client goes away before.
+struct Pending {
+    action: Action,
+    trace: Trace,
+    method: Text,
+    path: Text,
+    request_id: Option<Text>,
+    began: Instant,
+    /// `None` once it is settled.
+    app: Option<Arc<App>>,
+}
+
+impl Pending {
+    fn event(&self, app: &App, status: Option<StatusCode>, made: Option<String>) -> Option<Event> {
+        let told = self.trace.told();
+        let done = status.is_some_and(|status| status.is_success());
+        let (action, ended) = match (self.action, told.exec_began) {
+            // Its beginning was recorded when it began.
+            (Action::ExecStart, true) => (Action::ExecEnd, told.exec_ended),
+            (action, _) => (told.action.unwrap_or(action), None),
+        };
+        if action == Action::ExecEnd && ended.is_none() && done {
+            return None;
+        }
+        let outcome = match status {
+            Some(status) if status.is_success() => Outcome::Done,
+            Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Outcome::Denied,
+            Some(_) | None => Outcome::Failed,
+        };
+        let hung_up =
+            || status.is_none().then(|| "the client hung up; what was begun is finished or undone".into());
+        let took = self.began.elapsed().as_millis();
+        Some(Event {
+            actor: told.actor,
+            sandbox: told.sandbox,
+            method: Some(self.method.clone()),
+            path: Some(self.path.clone()),
+            status: status.map(|status| status.as_u16()),
+            duration_ms: u64::try_from(took).ok(),
+            reason: ended.or_else(hung_up),
+            secret: told.secret.or_else(|| secret_of(self.path.as_str())),
+            target: told.target.or_else(|| made.map(Text::from)),
+            request_id: self.request_id.clone(),
+            ..Event::new(app.engine.now_ms(), told.tenant?, action, outcome)
+        })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let Some(app) = self.app.take() else { return };
+        if let Some(event) = self.event(&app, None, None) {
+            let recording = app.clone();
+            app.tasks.spawn(async move { recording.audited(event).await });
+        }
+    }
+}
+
+/// What a call is, told by its route; `api.read` for what only reads.
+fn action(method: &Method, route: &str) -> Action {
+    let last = route.rsplit('/').next().unwrap_or_default();
+    match (method.as_str(), route) {
+        ("GET" | "HEAD" | "OPTIONS", _) => Action::ApiRead,
+        ("POST", "/v1/keys") => Action::KeyCreate,
+        ("DELETE", "/v1/keys/{key}") => Action::KeyDelete,
+        ("POST", "/v1/sandboxes") => Action::SandboxCreate,
+        ("DELETE", "/v1/sandboxes/{sandbox}") => Action::SandboxDelete,
+        ("POST", "/v1/sandboxes/{sandbox}/fork" | "/v1/snapshots/{snapshot}/sandboxes") => {
+            Action::SandboxFork
+        }
+        ("POST", "/v1/sandboxes/{sandbox}/merge") => Action::SandboxMerge,
+        ("POST", "/v1/sandboxes/{sandbox}/snapshots") => Action::SnapshotCreate,
+        ("POST", "/v1/sandboxes/{sandbox}/restore") => Action::SnapshotRestore,
+        ("DELETE", "/v1/snapshots/{snapshot}") => Action::SnapshotDelete,
+        ("POST", "/v1/sandboxes/{sandbox}/execs") => Action::ExecStart,
+        ("DELETE", route) if route.starts_with("/v1/secrets/") => Action::SecretDelete,
+        ("POST", route) if route.starts_with("/v1/secrets/") && last == "rotate" => Action::SecretRotate,
+        (_, route) if route.starts_with("/v1/secrets") => Action::SecretSet,
+        // They answer a question that is too long for a URL.
+        ("POST", _) if matches!(last, "search" | "context" | "recall" | "explain") => Action::ApiRead,
+        ("PUT", "/v1/sandboxes/{sandbox}/egress/policy") => Action::PolicyChange,
+        _ => Action::ApiCall,
+    }
+}
+
+fn secret_of(path: &str) -> Option<Text> {
+    let name = path.strip_prefix("/v1/secrets/")?.split('/').next()?;
+    Some(Text::new(name))
+}
+
+/// Ids of what an answer says was made.
+#[derive(Deserialize)]
+struct Made {
+    id: Option<String>,
+    key: Option<Named>,
+    sandboxes: Option<Vec<Named>>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    id: String,
+}
+
+/// The id of what was made, out of an answer that is there as a whole.
+async fn look_into(response: Response, action: Action) -> (Response, Option<String>) {
+    let makes = matches!(
+        action,
+        Action::KeyCreate | Action::SandboxCreate | Action::SandboxFork | Action::SnapshotCreate
+    );
+    let small = response.body().size_hint().exact().is_some_and(|size| size <= LOOKED_INTO_BYTES_MAX);
+    if !makes || !small || !response.status().is_success() {
+        return (response, None);
+    }
+    let (parts, body) = response.into_parts();
+    match body.collect().await {
+        Ok(whole) => {
+            let bytes = whole.to_bytes();
+            let made = serde_json::from_slice::<Made>(&bytes).ok().and_then(named);
+            (Response::from_parts(parts, Body::from(bytes)), made)
+        }
+        // A body that is there as a whole does not fail; if it did, so would the answer.
+        Err(error) => (
+            Response::from_parts(
+                parts,
+                Body::from_stream(futures_util::stream::iter([Err::<bytes::Bytes, _>(error)])),
+            ),
+            None,
+        ),
+    }
+}
+
+fn named(made: Made) -> Option<String> {
+    let many = || made.sandboxes.map(|all| all.into_iter().map(|one| one.id).collect::<Vec<_>>().join(" "));
+    made.id.or(made.key.map(|key| key.id)).or_else(many)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_call_has_its_word() {
+        for (method, route, expected) in [
+            ("GET", "/v1/keys", Action::ApiRead),
+            ("POST", "/v1/keys", Action::KeyCreate),
+            ("DELETE", "/v1/keys/{key}", Action::KeyDelete),
+            ("POST", "/v1/sandboxes/{sandbox}/fork", Action::SandboxFork),
+            ("POST", "/v1/sandboxes/{sandbox}/egress/explain", Action::ApiRead),
+            ("POST", "/v1/sandboxes/{sandbox}/egress/test", Action::ApiCall),
+            ("PUT", "/v1/sandboxes/{sandbox}/egress/policy", Action::PolicyChange),
+            ("POST", "/v1/secrets/{secret}/rotate", Action::SecretRotate),
+            ("PUT", "/v1/secrets/{secret}", Action::SecretSet),
+            ("PUT", "/v1/sandboxes/{sandbox}/files", Action::ApiCall),
+            ("PATCH", "/v1/whatever/comes", Action::ApiCall),
+        ] {
+            assert_eq!(action(&method.parse().unwrap(), route), expected, "{method} {route}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `…/egress/approvals`: requests that wait for somebody to agree.
+//!
+//! A key that is bound to one sandbox sees them and answers none: it may be inside that sandbox.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use burrow_api::policy::Approve;
+use burrow_api::{AnswerApproval, EgressApproval, Page};
+use burrow_egress::Waiting;
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::super::auth::{Executor, Reader};
+use super::super::error::ApiError;
+use super::super::input::{JsonBody, NoParams};
+use super::super::refusals::{Changing, Common, Named, WithBody};
+use super::super::sandboxes::SandboxPath;
+use super::super::{App, Segments};
+
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{sandbox}/egress/approvals", tag = "egress", params(SandboxPath),
+    responses(
+        (status = 200, description = "What waits, oldest first, on one page", body = Page<EgressApproval>),
+        Common, Named,
+    ),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+) -> Result<Json<Page<EgressApproval>>, ApiError> {
+    let id = caller.sandbox(&app, &path.sandbox).await?;
+    let waiting = app.engine.egress_waiting(caller.tenant(), &id).await?;
+    let items = waiting.into_iter().map(approval).collect();
+    Ok(Json(Page { items, next_cursor: None }))
+}
+
+/// Names a request that waits.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct ApprovalPath {
+    /// Its id, a unique beginning of its id, or its name.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    sandbox: String,
+    /// As the list tells it.
+    approval: u64,
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/egress/approvals/{approval}", tag = "egress", params(ApprovalPath),
+    request_body = AnswerApproval,
+    responses(
+        (status = 204, description = "The request goes on, or is refused"),
+        Common, Changing, WithBody,
+    ),
+)]
+pub(crate) async fn answer(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<ApprovalPath>,
+    body: JsonBody<AnswerApproval>,
+) -> Result<StatusCode, ApiError> {
+    caller.unbound()?;
+    let id = caller.sandbox(&app, &path.sandbox).await?;
+    app.engine.answer_waiting(caller.tenant(), &id, path.approval, body.value.allow).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn approval(waiting: Waiting) -> EgressApproval {
+    let Waiting { number, rule, approve, method, host, port, path, secret, since_ms } = waiting;
+    EgressApproval {
+        id: number,
+        rule,
+        approve: match approve {
+            burrow_model::network::Approve::Once => Approve::Once,
+            burrow_model::network::Approve::Session => Approve::Session,
+        },
+        method,
+        host,
+        port,
+        path,
+        secret,
+        since_ms,
+    }
+}

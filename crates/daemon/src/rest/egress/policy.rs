@@ -1,0 +1,160 @@
+//! `…/egress/policy`: a sandbox's whole policy, replaced at once, and how its rules about requests stand.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use burrow_api::policy::{PolicyDocument, RuleDocument, Step, check};
+use burrow_api::{BudgetLeft, EgressRequestRule, ErrorCode, Sandbox};
+use burrow_catalog::SandboxRow;
+use burrow_engine::{LimitsChange, NetworkChange, UpdateOptions};
+use burrow_model::network::RequestRule;
+use burrow_model::{Name, NetworkPolicy, SecretSpec, TenantId};
+
+use super::super::auth::{Caller, Executor};
+use super::super::error::ApiError;
+use super::super::input::{JsonBody, NoParams};
+use super::super::refusals::{Changing, Common, WithBody};
+use super::super::sandboxes::SandboxPath;
+use super::super::{App, Segments};
+use crate::convert;
+
+#[utoipa::path(
+    put, path = "/v1/sandboxes/{sandbox}/egress/policy", tag = "egress", params(SandboxPath),
+    request_body = PolicyDocument,
+    responses(
+        (status = 200, description = "As it is now; what is no longer allowed was cut", body = Sandbox),
+        Common, Changing, WithBody,
+    ),
+)]
+pub(crate) async fn replace(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+    body: JsonBody<PolicyDocument>,
+) -> Result<Json<Sandbox>, ApiError> {
+    if !body.value.secrets.is_empty() {
+        let error =
+            ApiError::invalid("the policy does not fit: `/secrets`: secrets are no part of a policy here");
+        return Err(
+            error.hint("set them with `PUT /v1/secrets/{name}`, or apply a file with `burrow egress apply`")
+        );
+    }
+    let checked = check::document(&body.value).map_err(convert::fault)?;
+    let Some(network) = checked.network else { return Err(ApiError::invalid("the policy says nothing")) };
+    admit(&app, &caller, &network.requests, &checked.places).await?;
+    let id = caller.sandbox(&app, &path.sandbox).await?;
+    let row = app.engine.update(caller.tenant(), &id, replaced(network)).await?;
+    Ok(Json(convert::sandbox(row)))
+}
+
+fn replaced(network: NetworkPolicy) -> UpdateOptions {
+    let NetworkPolicy { mode, rules, sets, requests } = network;
+    let network = NetworkChange {
+        mode: Some(mode),
+        rules: Some(rules),
+        sets: Some(sets),
+        add: Vec::new(),
+        remove: Vec::new(),
+        add_sets: Vec::new(),
+        remove_sets: Vec::new(),
+        requests: Some(requests),
+        add_requests: Vec::new(),
+    };
+    UpdateOptions {
+        name: None,
+        limits: LimitsChange { ram_mib: None, cpu_millis: None, pids: None, disk_mib: None },
+        labels: Default::default(),
+        env: Default::default(),
+        services: Default::default(),
+        network: Some(network),
+        sleep: None,
+        snapshots: None,
+        rotate: None,
+        memory: None,
+    }
+}
+
+/// Refuses rules about requests that the caller may not give, or that go beyond what secrets' owners allow.
+pub(crate) async fn admit(
+    app: &App,
+    caller: &Caller,
+    rules: &[RequestRule],
+    places: &[Vec<Step>],
+) -> Result<(), ApiError> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    // A key that is bound to one sandbox may be inside it: it must not choose which secrets come to it, nor who is asked.
+    caller.unbound()?;
+    let secrets = secrets(app, caller.tenant()).await?;
+    let ceiling = |name: &Name| secrets.get(name).map(|spec| spec.allow.clone());
+    check::within(rules, places, &ceiling).map_err(|fault| {
+        let error = ApiError::new(ErrorCode::Unprocessable, format!("the policy does not fit: {fault}"));
+        match fault.hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    })
+}
+
+/// The tenant's secrets, as they were declared.
+pub(super) async fn secrets(app: &App, tenant: &TenantId) -> Result<HashMap<Name, SecretSpec>, ApiError> {
+    let rows = app.engine.catalog().secrets(tenant).await?;
+    Ok(rows.into_iter().map(|row| (row.spec.name.clone(), row.spec)).collect())
+}
+
+/// How each rule about requests stands.
+pub(super) async fn standing(app: &App, row: &SandboxRow) -> Result<Vec<EgressRequestRule>, ApiError> {
+    let rules = &row.spec.network.requests;
+    if rules.is_empty() {
+        return Ok(Vec::new());
+    }
+    let secrets = secrets(app, &row.tenant).await?;
+    let problems = app.engine.egress_problems(&row.id);
+    let mut standing = Vec::with_capacity(rules.len());
+    for (index, rule) in rules.iter().enumerate() {
+        let written = RuleDocument::from(rule);
+        standing.push(EgressRequestRule {
+            text: rule.to_string(),
+            problem: problem(rule, &secrets, &problems),
+            budget: written.budget,
+            left: match rule.budget {
+                Some(_) => left(app, row, index).await,
+                None => None,
+            },
+            rule: written,
+        });
+    }
+    Ok(standing)
+}
+
+fn problem(
+    rule: &RequestRule,
+    secrets: &HashMap<Name, SecretSpec>,
+    problems: &HashMap<Name, String>,
+) -> Option<String> {
+    let name = rule.secret.as_ref()?;
+    let Some(spec) = secrets.get(name) else { return Some(format!("there is no secret `{name}` any more")) };
+    if !rule.scope.fits(&spec.allow) {
+        return Some(format!("the owner of `{name}` does not allow all of it any more"));
+    }
+    problems.get(name).cloned()
+}
+
+/// What is left of a rule's budget; `None` while its sandbox does not run, or its process is away.
+pub(super) async fn left(app: &App, row: &SandboxRow, rule: usize) -> Option<BudgetLeft> {
+    let rule = row.spec.network.requests.get(rule)?;
+    let budget = rule.budget?;
+    let text = rule.to_string();
+    let found = app.engine.egress_budgets(&row.id).await.unwrap_or_default();
+    let left = found.into_iter().find(|left| left.rule == text && left.budget == budget)?;
+    let of = |max: Option<u64>, used: u64| max.map(|max| max.saturating_sub(used));
+    Some(BudgetLeft {
+        requests_this_minute: of(budget.requests_per_minute, left.requests_this_minute),
+        requests_today: of(budget.requests_per_day, left.requests_today),
+        bytes_out_today: of(budget.bytes_out_per_day, left.bytes_out_today),
+    })
+}

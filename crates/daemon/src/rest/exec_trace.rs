@@ -1,0 +1,56 @@
+//! What the audit log is told about an exec: that it began, at once; and how it ended, where somebody waited.
+//!
+//! Only the program is named. Arguments may hold anything, passwords included.
+
+use burrow_api::{Exec, ExecOutcome};
+use burrow_audit::{Action, Event, Outcome, Text};
+use burrow_engine::ExecOptions;
+use burrow_model::{ExecId, SandboxId, TenantId};
+
+use super::App;
+use super::auth::Caller;
+use crate::audit::Trace;
+
+pub(super) struct ExecTrace {
+    /// `None` where the call is not recorded.
+    trace: Option<Trace>,
+    program: Text,
+}
+
+impl ExecTrace {
+    pub(super) fn of(caller: &Caller, options: &ExecOptions) -> Self {
+        let program = options.argv.first().map(String::as_str).unwrap_or_default();
+        // A first word with blanks in it is a whole command.
+        let program = program.split_whitespace().next().unwrap_or_default();
+        Self { trace: caller.trace().cloned(), program: Text::new(program) }
+    }
+
+    pub(super) async fn began(&self, app: &App, tenant: &TenantId, sandbox: &SandboxId, exec: &ExecId) {
+        let Some(trace) = &self.trace else { return };
+        trace.target(exec.as_str());
+        trace.exec_began();
+        let event = Event {
+            actor: trace.told().actor,
+            sandbox: Some(sandbox.clone()),
+            target: Some(Text::new(exec.as_str())),
+            reason: Some(self.program.clone()),
+            ..Event::new(app.engine.now_ms(), tenant.clone(), Action::ExecStart, Outcome::Done)
+        };
+        app.audited(event).await;
+    }
+
+    pub(super) fn ended(&self, exec: &Exec) {
+        if let Some(trace) = &self.trace {
+            trace.exec_ended(&exec.outcome.as_ref().map_or_else(|| "ended".to_owned(), told));
+        }
+    }
+}
+
+fn told(outcome: &ExecOutcome) -> String {
+    match (outcome.timed_out, outcome.exit_code, &outcome.signal) {
+        (true, _, _) => "ran out of time".to_owned(),
+        (false, Some(code), _) => format!("exited with {code}"),
+        (false, None, Some(signal)) => format!("ended by {signal}"),
+        (false, None, None) => "ended".to_owned(),
+    }
+}
