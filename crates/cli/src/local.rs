@@ -17,6 +17,9 @@ pub(crate) struct LocalDaemon {
     pub(crate) run_dir: PathBuf,
     pub(crate) criu: Option<PathBuf>,
     pub(crate) egress_uid: u32,
+    pub(crate) vault_key_file: PathBuf,
+    /// A program keeps the key of secrets.
+    pub(crate) vault_command: bool,
     admin_key_file: PathBuf,
 }
 
@@ -39,6 +42,8 @@ impl LocalDaemon {
             run_dir: config.run_dir.clone(),
             criu: config.runtime.criu.clone(),
             egress_uid: config.egress.uid,
+            vault_key_file: config.secrets.key_file.clone(),
+            vault_command: config.secrets.command.is_some(),
             admin_key_file: config.admin_key_file.clone(),
         }
     }

@@ -3,10 +3,11 @@
 //! The state before raw mode is kept in one place for the whole program, so that every way out restores it: the
 //! guard's `Drop`, the panic hook, and `main` before it exits.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Mutex, Once, PoisonError};
 
 use burrow_api::TerminalSize;
+use burrow_model::{SECRET_BYTES_MAX, SecretBytes};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 /// What a process is told when nobody can say how large its terminal is.
@@ -62,6 +63,45 @@ impl Drop for RawMode {
     }
 }
 
+/// Asks for something that must not be seen. Nothing typed is shown from before the question is.
+pub(crate) fn read_hidden(question: &str) -> io::Result<SecretBytes> {
+    let _hidden = RawMode::enter()?;
+    let mut stderr = io::stderr();
+    stderr.write_all(question.as_bytes())?;
+    stderr.flush()?;
+    let typed = read_typed(io::stdin().lock());
+    // In this mode nothing else begins a new line.
+    stderr.write_all(b"\r\n")?;
+    typed
+}
+
+/// One line, byte by byte, as a terminal in raw mode gives it.
+fn read_typed(mut reader: impl io::Read) -> io::Result<SecretBytes> {
+    const INTERRUPT: u8 = 3;
+    const END: u8 = 4;
+    const KILL: u8 = 21;
+    // Made as large as it may become: one that grows leaves copies behind.
+    let mut line = zeroize::Zeroizing::new(Vec::with_capacity(SECRET_BYTES_MAX + 1));
+    let mut byte = [0];
+    while reader.read(&mut byte)? == 1 {
+        match byte[0] {
+            b'\r' | b'\n' => return Ok(SecretBytes::new(line.to_vec())),
+            INTERRUPT => return Err(io::Error::new(io::ErrorKind::Interrupted, "it was cancelled")),
+            END => break,
+            KILL => line.clear(),
+            0x08 | 0x7f => {
+                line.pop();
+            }
+            _ if line.len() > SECRET_BYTES_MAX => return Err(io::ErrorKind::FileTooLarge.into()),
+            other => line.push(other),
+        }
+    }
+    match line.is_empty() {
+        true => Err(io::ErrorKind::UnexpectedEof.into()),
+        false => Ok(SecretBytes::new(line.to_vec())),
+    }
+}
+
 /// Puts the terminal back as it was. Twice does no harm.
 pub(crate) fn restore() {
     if let Some(before) = BEFORE_RAW.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -78,4 +118,20 @@ fn restore_on_panic() {
             previous(panic);
         }));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typed_unseen_can_be_corrected_and_cancelled() {
+        let typed = |keys: &[u8]| read_typed(keys).map(|typed| typed.expose().to_vec());
+        assert_eq!(typed(b"secret\r").unwrap(), b"secret");
+        assert_eq!(typed(b"secrex\x7ft\nmore").unwrap(), b"secret");
+        assert_eq!(typed(b"wrong\x15secret\n").unwrap(), b"secret");
+        assert_eq!(typed(b"secret\x04").unwrap(), b"secret");
+        assert_eq!(typed(b"sec\x03ret\n").unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert_eq!(typed(b"").unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
 }

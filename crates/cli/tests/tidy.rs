@@ -15,19 +15,27 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["model"]),
     ("client", &["api", "model"]),
     // `burrow serve` and the helper roles live in the same binary, hence the arrow to the daemon.
-    ("cli", &["api", "client", "daemon", "model"]),
+    ("cli", &["api", "audit", "client", "daemon", "model"]),
     (
         "daemon",
         &[
-            "api", "catalog", "egress", "engine", "guest", "images", "memory", "model", "network", "runtime",
+            "api", "audit", "catalog", "egress", "engine", "guest", "images", "memory", "model", "network",
+            "runtime", "vault", "volumes",
+        ],
+    ),
+    (
+        "engine",
+        &[
+            "catalog", "egress", "guest", "images", "memory", "model", "network", "runtime", "vault",
             "volumes",
         ],
     ),
-    ("engine", &["catalog", "egress", "guest", "images", "memory", "model", "network", "runtime", "volumes"]),
-    ("egress", &["model", "network"]),
+    ("egress", &["audit", "model", "network"]),
+    ("audit", &["model"]),
     ("catalog", &["model"]),
     ("memory", &["model"]),
     ("runtime", &["model", "network"]),
+    ("vault", &["model"]),
     ("volumes", &["model"]),
     ("network", &["model"]),
     ("guest", &[]),

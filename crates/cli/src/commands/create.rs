@@ -7,6 +7,7 @@ use burrow_api::CreateSandbox;
 use burrow_client::Created;
 use clap::Args;
 
+use super::egress::apply;
 use super::flags::SandboxFlags;
 use super::make::make;
 use crate::context::Context;
@@ -26,6 +27,7 @@ Examples:
   burrow create -f spec.yaml                   flags win over the file
   burrow create --name web --sleep-after 5m --hibernate-after 1h --stop-after 7d
   burrow create --name web --from known-good --rotate-every 7d
+  burrow create --name web --policy policy.yaml
   burrow create --name web --memory ops --attach handbook:ro --remember errors
 
 A specification:
@@ -43,6 +45,9 @@ pub(crate) struct CreateArgs {
     /// Specification in YAML; `-` for standard input
     #[arg(short = 'f', long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Policy file: what it may reach, and the secrets put into its requests; in place of the specification's `network`
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["net", "allow", "sets"])]
+    policy: Option<PathBuf>,
     /// With a name that exists: use that sandbox, woken or started if need be
     #[arg(long)]
     if_not_exists: bool,
@@ -70,7 +75,15 @@ pub(crate) async fn run(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
             .hint("add --name NAME")
             .into());
     }
-    let (created, sandbox) = make(&ctx.client()?, &request, from.as_deref()).await?;
+    let client = ctx.client()?;
+    let request = match &args.policy {
+        Some(file) => {
+            let network = Some(apply::for_new_sandbox(&client, file).await?);
+            CreateSandbox { network, ..request }
+        }
+        None => request,
+    };
+    let (created, sandbox) = make(&client, &request, from.as_deref()).await?;
     if created == Created::Existed && std::io::IsTerminal::is_terminal(&std::io::stderr()) {
         print::note(&format!(
             "sandbox `{}` exists already",

@@ -104,6 +104,7 @@ impl NetworkFlags {
         if !self.sets.is_empty() {
             request.sets.get_or_insert_default().extend(self.sets);
         }
+        // Rules about requests are a file's to give.
         Some(request)
     }
 
@@ -271,6 +272,7 @@ mod tests {
             mode: Some(NetworkMode::None),
             allow: Some(vec!["example.org".to_owned()]),
             sets: None,
+            requests: None,
         };
         let base = CreateSandbox { network: Some(file), ..CreateSandbox::default() };
         let network = flags.sandbox.over(base).network.unwrap();

@@ -83,7 +83,8 @@ fn rest(request: &CreateSandbox) -> UpdateSandbox {
 }
 
 fn network(request: NetworkRequest) -> UpdateNetwork {
-    UpdateNetwork { mode: request.mode, allow: request.allow, sets: request.sets, ..UpdateNetwork::default() }
+    let NetworkRequest { mode, allow, sets, requests } = request;
+    UpdateNetwork { mode, allow, sets, requests, ..UpdateNetwork::default() }
 }
 
 #[cfg(test)]

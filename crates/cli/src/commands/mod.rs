@@ -2,6 +2,7 @@
 
 pub(crate) mod artifact;
 pub(crate) mod attach;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod completion;
 pub(crate) mod config;
@@ -36,6 +37,7 @@ pub(crate) mod ps;
 pub(crate) mod rename;
 pub(crate) mod rm;
 pub(crate) mod run;
+pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod service;
 pub(crate) mod shell;

@@ -43,6 +43,7 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
         }
     }
     checks.push(version(&client).await);
+    checks.extend(audit(&client).await);
     match client.host().await {
         Ok(host) => checks.extend(host_checks(&host)),
         Err(error) if error.code() == Some(ErrorCode::Unauthorized) => {
@@ -53,6 +54,22 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
         Err(error) => checks.push(Check::warn(AREA, "host", error.to_string())),
     }
     checks
+}
+
+/// Whether the audit log answers, to those who may ask.
+async fn audit(client: &Client) -> Option<Check> {
+    match client.audit_checkpoint().await {
+        Ok(checkpoint) => {
+            let events = usize::try_from(checkpoint.size).unwrap_or(usize::MAX);
+            let found = format!("{}, signed", quantity::count(events, "event", "events"));
+            Some(Check::ok(AREA, "audit", found))
+        }
+        Err(error) if matches!(error.code(), Some(ErrorCode::Unauthorized | ErrorCode::Forbidden)) => None,
+        Err(error) => {
+            let fix = "make room where `state_dir` is; without an audit log no secret is injected";
+            Some(Check::warn(AREA, "audit", error.to_string()).fix(fix))
+        }
+    }
 }
 
 async fn version(client: &Client) -> Check {

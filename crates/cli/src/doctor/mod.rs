@@ -10,6 +10,7 @@ mod network;
 mod packages;
 mod processes;
 mod program;
+mod secrets;
 
 use std::path::Path;
 
@@ -83,6 +84,7 @@ pub(crate) async fn examine(ctx: &Context, config: Option<&Path>) -> Vec<Check> 
     checks.extend(disk::examine(daemon.as_ref()).await);
     checks.extend(network::examine(ctx, daemon.as_ref()).await);
     checks.extend(processes::examine(daemon.as_ref()).await);
+    checks.extend(secrets::examine(daemon.as_ref()));
     checks.extend(problem);
     checks.extend(daemon::examine(ctx).await);
     checks

@@ -15,6 +15,7 @@ mod survivor;
 mod terminal;
 
 mod api;
+mod audit;
 mod backup;
 mod basics;
 mod cli;
@@ -38,6 +39,7 @@ mod mirrors;
 mod own_door;
 mod ports;
 mod sandbox_world;
+mod secrets;
 mod services;
 mod sleep;
 mod sleep_crash;

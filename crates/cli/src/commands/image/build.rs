@@ -163,6 +163,7 @@ async fn from_file(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop>
         }),
         allow: (!args.allow.is_empty()).then_some(args.allow),
         sets: None,
+        requests: None,
     });
     let copied = bundle::copied(&recipe);
     let request = BuildImage {

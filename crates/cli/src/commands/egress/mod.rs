@@ -1,11 +1,20 @@
 //! `burrow egress`: what a sandbox may reach, what it asked for, and why something is or is not let through.
 
-use burrow_api::{EgressEntry, EgressQuestion, EgressStatus, EgressVerdict, UpdateNetwork, UpdateSandbox};
+pub(crate) mod apply;
+mod approvals;
+mod declared;
+pub(crate) mod document;
+
+use burrow_api::policy::{RuleDocument, check};
+use burrow_api::{
+    BudgetLeft, EgressEntry, EgressExplanation, EgressQuestion, EgressRequestRule, EgressStatus,
+    EgressVerdict, UpdateNetwork, UpdateSandbox,
+};
 use burrow_client::{Client, EgressLogQuery, PageQuery};
 use clap::{Args, Subcommand};
 
 use crate::context::Context;
-use crate::failure::{OrFail, Stop};
+use crate::failure::{Failure, OrFail, Stop};
 use crate::print::escape::escape;
 use crate::print::{self, Format, quantity, table};
 
@@ -18,7 +27,10 @@ const LINES: u32 = 50;
 Examples:
   burrow egress allow web '*.example.com' tcp://db.example.com:5432
   burrow egress log web --denied -f
-  burrow egress explain web https://example.com/x
+  burrow egress allow web api.openai.com --secret openai-api-key
+  burrow egress apply -f policy.yaml web
+  burrow egress explain web https://api.openai.com/v1/responses -X POST
+  burrow egress approvals web --watch
   burrow egress test web example.com:443")]
 pub(crate) struct EgressArgs {
     #[command(subcommand)]
@@ -42,11 +54,14 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Say what would happen to a connection, and which rule decides
+    /// Say what would happen to a connection or a request, and which rule decides
     Explain {
         sandbox: String,
         /// `https://host/path`, `tcp://host:port`, `host:port` or `host`
         target: String,
+        /// Method of the request
+        #[arg(short = 'X', long = "request", value_name = "METHOD", default_value = "GET")]
+        method: String,
         #[command(flatten)]
         format: Format,
     },
@@ -67,8 +82,12 @@ enum Action {
     /// Add rules
     Allow {
         sandbox: String,
+        /// Rules, or with --secret hosts
         #[arg(required = true, value_name = "RULE")]
         rules: Vec<String>,
+        /// Put this secret into the requests to these hosts, as far as its owner allows
+        #[arg(long, value_name = "NAME")]
+        secret: Option<String>,
     },
     /// Remove rules; connections only they allowed are cut
     Deny {
@@ -76,6 +95,10 @@ enum Action {
         #[arg(required = true, value_name = "RULE")]
         rules: Vec<String>,
     },
+    Apply(apply::ApplyArgs),
+    Approvals(approvals::ApprovalsArgs),
+    Approve(approvals::AnswerArgs),
+    Refuse(approvals::AnswerArgs),
 }
 
 pub(crate) async fn run(ctx: &Context, args: EgressArgs) -> Result<(), Stop> {
@@ -84,19 +107,46 @@ pub(crate) async fn run(ctx: &Context, args: EgressArgs) -> Result<(), Stop> {
         Action::Log { sandbox, follow, denied, lines, format } => {
             log(&client, &sandbox, denied, lines, follow, format).await
         }
-        Action::Explain { sandbox, target, format } => explain(&client, &sandbox, target, format).await,
+        Action::Explain { sandbox, target, method, format } => {
+            let question = EgressQuestion { target, method: Some(method) };
+            explain(&client, &sandbox, question, format).await
+        }
         Action::Test { sandbox, target, format } => test(&client, &sandbox, target, format).await,
         Action::Show { sandbox, format } => {
             let what = || format!("could not show what sandbox `{sandbox}` may reach");
             let status = client.egress(&sandbox).await.or_fail(what)?;
             if format.json { print::json::pretty(&status) } else { print::data(&shown(&status)) }
         }
-        Action::Allow { sandbox, rules } => {
+        Action::Allow { sandbox, rules, secret: None } => {
             change(&client, &sandbox, UpdateNetwork { add: rules, ..UpdateNetwork::default() }).await
+        }
+        Action::Allow { sandbox, rules, secret: Some(secret) } => {
+            let add_requests = with_secret(&rules, &secret)?;
+            change(&client, &sandbox, UpdateNetwork { add_requests, ..UpdateNetwork::default() }).await
         }
         Action::Deny { sandbox, rules } => {
             change(&client, &sandbox, UpdateNetwork { remove: rules, ..UpdateNetwork::default() }).await
         }
+        Action::Apply(args) => apply::run(&client, args).await,
+        Action::Approvals(args) => approvals::list(&client, args).await,
+        Action::Approve(args) => approvals::answer(&client, args, true).await,
+        Action::Refuse(args) => approvals::answer(&client, args, false).await,
+    }
+}
+
+fn with_secret(hosts: &[String], secret: &str) -> Result<Vec<RuleDocument>, Stop> {
+    let rule = |host: &String| RuleDocument {
+        host: host.clone(),
+        secret: Some(secret.to_owned()),
+        ..RuleDocument::default()
+    };
+    let rules: Vec<RuleDocument> = hosts.iter().map(rule).collect();
+    // Said here, where the host's place in the command line is known to whoever typed it.
+    match check::rules(&rules, &[]) {
+        Ok(_) => Ok(rules),
+        Err(fault) => Err(Failure::new(format!("could not add the rules: {}", fault.reason))
+            .hint("with --secret, hosts are given, as in `api.example.com`")
+            .into()),
     }
 }
 
@@ -147,26 +197,60 @@ async fn log(
     Ok(())
 }
 
-async fn explain(client: &Client, sandbox: &str, target: String, format: Format) -> Result<(), Stop> {
-    let what = || format!("could not explain `{target}` for sandbox `{sandbox}`");
-    let question = EgressQuestion { target: target.clone() };
+async fn explain(
+    client: &Client,
+    sandbox: &str,
+    question: EgressQuestion,
+    format: Format,
+) -> Result<(), Stop> {
+    let what = || format!("could not explain `{}` for sandbox `{sandbox}`", question.target);
     let answer = client.explain_egress(sandbox, &question).await.or_fail(what)?;
-    if format.json {
-        return print::json::pretty(&answer);
-    }
+    if format.json { print::json::pretty(&answer) } else { print::data(&explained(&answer)) }
+}
+
+fn explained(answer: &EgressExplanation) -> String {
     let verdict = if answer.allowed { "allowed" } else { "denied" };
-    let (host, protocol) = (escape(&answer.host), answer.protocol.as_str());
-    print::line(&format!("{verdict}: {protocol} to {host}:{}", answer.port))?;
-    print::line(&format!("because: {}", escape(&answer.because)))?;
-    if let Some(hint) = &answer.hint {
-        print::line(&format!("hint: {}", escape(hint)))?;
+    let host = escape(&answer.host);
+    let mut text = match &answer.request {
+        Some(request) => {
+            let (method, path) = (escape(&request.method), escape(&request.path));
+            format!("{verdict}: {method} https://{host}:{}{path}\n", answer.port)
+        }
+        None => format!("{verdict}: {} to {host}:{}\n", answer.protocol.as_str(), answer.port),
+    };
+    text.push_str(&format!("because: {}\n", escape(&answer.because)));
+    if let Some(request) = &answer.request {
+        let decrypted = if request.decrypted { "yes" } else { "no, it is passed through" };
+        text.push_str(&format!("decrypted: {decrypted}\n"));
+        if let (Some(secret), Some(slot)) = (&request.secret, &request.slot) {
+            text.push_str(&format!("secret: {} in {}\n", escape(secret), escape(slot)));
+        }
+        if let Some(left) = &request.left {
+            text.push_str(&format!("budget left: {}\n", self::left(left)));
+        }
+        if request.approval {
+            text.push_str("approval: somebody is asked first; `burrow egress approvals` shows who waits\n");
+        }
     }
-    Ok(())
+    if let Some(hint) = &answer.hint {
+        text.push_str(&format!("hint: {}\n", escape(hint)));
+    }
+    text
+}
+
+fn left(left: &BudgetLeft) -> String {
+    let count = |count: Option<u64>, what: &str| count.map(|count| format!("{count} {what}"));
+    let parts = [
+        count(left.requests_this_minute, "requests this minute"),
+        count(left.requests_today, "requests today"),
+        left.bytes_out_today.map(|bytes| format!("{} out today", quantity::bytes(bytes))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 async fn test(client: &Client, sandbox: &str, target: String, format: Format) -> Result<(), Stop> {
     let what = || format!("could not test `{target}` for sandbox `{sandbox}`");
-    let question = EgressQuestion { target: target.clone() };
+    let question = EgressQuestion { target: target.clone(), method: None };
     let trial = client.test_egress(sandbox, &question).await.or_fail(what)?;
     if format.json {
         print::json::pretty(&trial)?;
@@ -197,7 +281,16 @@ fn shown(status: &EgressStatus) -> String {
         .iter()
         .map(|rule| vec![rule.rule.clone(), rule.set.clone().unwrap_or_default()])
         .collect();
-    text.push_str(&table::render(&["RULE", "SET"], &rows));
+    if !rows.is_empty() || status.requests.is_empty() {
+        text.push_str(&table::render(&["RULE", "SET"], &rows));
+    }
+    if !status.requests.is_empty() {
+        let rows: Vec<_> = status.requests.iter().map(request_row).collect();
+        text.push_str(&table::render(&["REQUESTS", "APPROVAL", "LEFT"], &rows));
+    }
+    for (rule, problem) in status.requests.iter().filter_map(|rule| Some((rule, rule.problem.as_ref()?))) {
+        text.push_str(&format!("`{}` lets nothing through: {}\n", escape(&rule.text), escape(problem)));
+    }
     if !status.missing_sets.is_empty() {
         let sets = status.missing_sets.iter().map(|set| escape(set)).collect::<Vec<_>>().join(", ");
         text.push_str(&format!("sets that the configuration does not have any more: {sets}\n"));
@@ -220,6 +313,15 @@ fn shown(status: &EgressStatus) -> String {
         }
     }
     text
+}
+
+fn request_row(rule: &EgressRequestRule) -> Vec<String> {
+    let approval = match rule.rule.approve {
+        Some(burrow_api::policy::Approve::Once) => "once",
+        Some(burrow_api::policy::Approve::Session) => "session",
+        None => "",
+    };
+    vec![rule.text.clone(), approval.to_owned(), rule.left.as_ref().map(left).unwrap_or_default()]
 }
 
 fn line(entry: &EgressEntry) -> String {

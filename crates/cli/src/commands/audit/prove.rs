@@ -1,0 +1,61 @@
+//! `burrow audit prove`: one event's place in the log, or that the log only grew, checked here.
+
+use burrow_audit::note::PublicKey;
+use burrow_audit::tree::{Hash, proves_consistency, proves_inclusion};
+use clap::Args;
+
+use crate::context::Context;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::print::{self, Format};
+
+#[derive(Debug, Args)]
+pub(super) struct ProveArgs {
+    /// The event's index
+    #[arg(required_unless_present = "grown_from")]
+    index: Option<u64>,
+    /// Instead: that the log begins with the one that had this many events
+    #[arg(long, value_name = "SIZE", conflicts_with = "index")]
+    grown_from: Option<u64>,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(super) async fn run(ctx: &Context, args: ProveArgs) -> Result<(), Stop> {
+    let what = || "could not get the proof".to_owned();
+    let client = ctx.client()?;
+    let checkpoint = client.audit_checkpoint().await.or_fail(what)?;
+    let signed = checkpoint.public_key.parse::<PublicKey>().and_then(|key| key.verify(&checkpoint.note));
+    let signed = signed.map_err(|error| Failure::new("the checkpoint cannot be trusted").because(&error))?;
+    let holds = |good: bool| match good {
+        true => Ok(()),
+        false => Err(Stop::from(Failure::new("the proof does not fit the log's checkpoint"))),
+    };
+    if let Some(from) = args.grown_from {
+        let proof = client.audit_consistency(from, Some(signed.size)).await.or_fail(what)?;
+        let (old, path) = (hash(&proof.from_root)?, hashes(&proof.path)?);
+        holds(proves_consistency(from, &old, signed.size, &signed.root, &path))?;
+        if args.format.json {
+            return print::json::pretty(&proof);
+        }
+        return print::line(&format!(
+            "proven: the log of {} events begins with the one of {from} events, whose root is {old}",
+            signed.size
+        ));
+    }
+    let index = args.index.unwrap_or_default();
+    let proof = client.audit_inclusion(index, Some(signed.size)).await.or_fail(what)?;
+    let (leaf, path) = (hash(&proof.leaf)?, hashes(&proof.path)?);
+    holds(proves_inclusion(&leaf, index, signed.size, &path, &signed.root))?;
+    if args.format.json {
+        return print::json::pretty(&proof);
+    }
+    print::line(&format!("proven: event {index} is in the log of {} events; its leaf is {leaf}", signed.size))
+}
+
+fn hash(hex: &str) -> Result<Hash, Stop> {
+    Hash::from_hex(hex).ok_or_else(|| Failure::new("the proof has a hash that is none").into())
+}
+
+fn hashes(hex: &[String]) -> Result<Vec<Hash>, Stop> {
+    hex.iter().map(|hex| hash(hex)).collect()
+}

@@ -1,0 +1,104 @@
+//! `burrow egress approvals`, `approve` and `refuse`: requests that wait for somebody to agree.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use burrow_api::EgressApproval;
+use burrow_client::Client;
+use clap::Args;
+
+use crate::failure::{Failure, OrFail, Stop};
+use crate::print::escape::escape;
+use crate::print::{self, Format, quantity, table};
+
+/// Between two looks at what waits.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Show requests that wait for somebody to agree
+#[derive(Debug, Args)]
+pub(super) struct ApprovalsArgs {
+    sandbox: String,
+    /// Go on, one line for each as it comes
+    #[arg(short = 'w', long)]
+    watch: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Say yes or no to requests that wait
+#[derive(Debug, Args)]
+pub(super) struct AnswerArgs {
+    sandbox: String,
+    /// Which, as `burrow egress approvals` lists them
+    #[arg(value_name = "APPROVAL", required_unless_present = "wait")]
+    ids: Vec<u64>,
+    /// Wait for the next one, and answer that
+    #[arg(long, conflicts_with = "ids")]
+    wait: bool,
+}
+
+pub(super) async fn list(client: &Client, args: ApprovalsArgs) -> Result<(), Stop> {
+    let ApprovalsArgs { sandbox, watch, format } = args;
+    let mut seen = HashSet::new();
+    loop {
+        let waiting = ask(client, &sandbox).await?;
+        if !watch {
+            return if format.json { print::json::pretty(&waiting) } else { print::data(&shown(&waiting)) };
+        }
+        for approval in waiting.iter().filter(|approval| seen.insert(approval.id)) {
+            if format.json { print::json::compact(approval)? } else { print::line(&line(approval))? }
+        }
+        seen.retain(|id| waiting.iter().any(|approval| approval.id == *id));
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+pub(super) async fn answer(client: &Client, args: AnswerArgs, allow: bool) -> Result<(), Stop> {
+    let AnswerArgs { sandbox, mut ids, wait } = args;
+    while wait && ids.is_empty() {
+        ids.extend(ask(client, &sandbox).await?.into_iter().take(1).map(|approval| {
+            print::note(&line(&approval));
+            approval.id
+        }));
+        if ids.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    if ids.is_empty() {
+        return Err(Failure::new("no request was named").into());
+    }
+    for id in ids {
+        let word = if allow { "approve" } else { "refuse" };
+        let what = || format!("could not {word} `{id}` of sandbox `{sandbox}`");
+        client.answer_egress_approval(&sandbox, id, allow).await.or_fail(what)?;
+    }
+    Ok(())
+}
+
+async fn ask(client: &Client, sandbox: &str) -> Result<Vec<EgressApproval>, Stop> {
+    let what = || format!("could not list what waits in sandbox `{sandbox}`");
+    client.egress_approvals(sandbox).await.or_fail(what)
+}
+
+fn shown(waiting: &[EgressApproval]) -> String {
+    let row = |approval: &EgressApproval| {
+        let since = quantity::timestamp(approval.since_ms);
+        let secret = approval.secret.clone().unwrap_or_default();
+        vec![approval.id.to_string(), request(approval), secret, since, approval.rule.clone()]
+    };
+    let rows: Vec<_> = waiting.iter().map(row).collect();
+    table::render(&["APPROVAL", "REQUEST", "SECRET", "SINCE", "RULE"], &rows)
+}
+
+fn request(approval: &EgressApproval) -> String {
+    let EgressApproval { method, host, port, path, .. } = approval;
+    let port = if *port == 443 { String::new() } else { format!(":{port}") };
+    format!("{method} https://{host}{port}{path}")
+}
+
+fn line(approval: &EgressApproval) -> String {
+    let since = quantity::timestamp(approval.since_ms);
+    let secret =
+        approval.secret.as_ref().map_or_else(String::new, |secret| format!("  with {}", escape(secret)));
+    format!("{}  {}{secret}  since {since}", approval.id, escape(&request(approval)))
+}
