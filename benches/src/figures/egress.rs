@@ -89,6 +89,7 @@ async fn measure_inside(burrow: &Path, scale: &Scale) -> Result<Vec<Figure>, Ben
         gid: UID,
         network: Arc::clone(&network) as Arc<dyn Network>,
         limits: Limits { connections_max: 2_000, connections_per_second: 100_000, ..Limits::STANDARD },
+        extra_roots: Vec::new(),
     });
     let supervisor = supervisor.await.map_err(egress_error)?;
     let rules = [format!("https://{UPSTREAM}:{TLS_PORT}"), format!("tcp://{UPSTREAM}:{BULK_PORT}")];
@@ -219,7 +220,8 @@ fn decisions() -> Result<Figure, BenchError> {
 fn policy(rules: &[String]) -> Result<Policy, BenchError> {
     let rules: Result<Vec<_>, _> = rules.iter().map(|rule| rule.parse()).collect();
     let rules = rules.map_err(|_| wrong("a rule is none"))?;
-    let policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new() };
+    let policy =
+        NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new() };
     let open = ["198.51.100.0/24".parse().map_err(|_| wrong("a range is none"))?];
     Policy::new(&policy, &BTreeMap::new(), &open).map_err(egress_error)
 }

@@ -1,5 +1,6 @@
 //! The figures, in groups that share a set-up.
 
+mod audit;
 mod create;
 mod egress;
 mod exec;
@@ -38,6 +39,7 @@ pub(crate) enum Group {
     Sleepers,
     Recall,
     Memory,
+    Audit,
 }
 
 /// How much is measured.
@@ -65,6 +67,8 @@ pub(crate) struct Scale {
     pub(crate) memory_small: usize,
     pub(crate) memory_large: usize,
     pub(crate) memory_samples: usize,
+    pub(crate) audit_events: u64,
+    pub(crate) audit_verified: u64,
 }
 
 impl Scale {
@@ -92,6 +96,8 @@ impl Scale {
         memory_small: 100_000,
         memory_large: 1_000_000,
         memory_samples: 300,
+        audit_events: 100_000,
+        audit_verified: 1_000_000,
     };
     pub(crate) const QUICK: Self = Self {
         creates: 5,
@@ -116,11 +122,13 @@ impl Scale {
         memory_small: 2_000,
         memory_large: 5_000,
         memory_samples: 20,
+        audit_events: 5_000,
+        audit_verified: 20_000,
     };
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -135,6 +143,7 @@ impl Group {
         Self::Sleepers,
         Self::Recall,
         Self::Memory,
+        Self::Audit,
     ];
 
     pub(crate) fn describe(self) -> &'static str {
@@ -152,6 +161,7 @@ impl Group {
             Self::Sleepers => "many sleeping sandboxes",
             Self::Recall => "what memory finds again, of the conversations that `LOCOMO` names",
             Self::Memory => "memory at a hundred thousand and a million entries, against chromadb",
+            Self::Audit => "the audit log: durable events per second, verifying a million",
             Self::Gateway => "HTTP into a sandbox, against nginx",
         }
     }
@@ -175,6 +185,7 @@ impl Group {
                 with_daemon(prepared, async |daemon| sleep::measure(daemon, prepared, scale).await).await
             }
             Self::Sleepers => sleep::measure_sleepers(prepared, scale).await,
+            Self::Audit => audit::measure(prepared, scale).await,
             Self::Recall => memory::measure_recall(prepared).await,
             Self::Memory => {
                 with_daemon(prepared, async |daemon| memory::measure_speed(daemon, prepared, scale).await)
