@@ -76,7 +76,8 @@ impl Client {
 
     /// Requests of a sandbox that wait for somebody to agree, oldest first.
     pub async fn egress_approvals(&self, sandbox: &str) -> Result<Vec<EgressApproval>, ClientError> {
-        self.all_pages(under(sandbox, "approvals")).await
+        let page: Page<EgressApproval> = self.get(under(sandbox, "approvals")).await?;
+        Ok(page.items)
     }
 
     /// Lets a request that waits go on, or refuses it.

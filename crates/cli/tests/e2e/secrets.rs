@@ -26,7 +26,7 @@ class Echo(http.server.BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         self.rfile.read(length)
         with open(seen, "a") as file:
-            file.write(json.dumps({"method": self.command, "path": self.path, "headers": dict(self.headers.items())}) + "\n")
+            file.write(json.dumps({"method": self.command, "path": self.path, "headers": {name.lower(): value for name, value in self.headers.items()}}) + "\n")
         said = self.headers.get("Authorization", "") + " " + self.path
         body = json.dumps({"said": said}).encode()
         self.send_response(200)
@@ -102,7 +102,7 @@ impl Api {
     }
 
     fn last_authorization(&self) -> String {
-        self.seen().last().unwrap()["headers"]["Authorization"].as_str().unwrap_or_default().to_owned()
+        self.seen().last().unwrap()["headers"]["authorization"].as_str().unwrap_or_default().to_owned()
     }
 }
 
