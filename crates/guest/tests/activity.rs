@@ -76,6 +76,7 @@ async fn what_goes_in_and_what_comes_out_is_work() {
         send_upload(&mut feed, b"line\n").await;
         let () = patient(feed.reply()).await.unwrap();
         let since = activity(&guest).await.last_io_ms;
-        assert!(u128::from(since) <= before.elapsed().as_millis(), "{since} ms");
+        // The agent takes the difference of two whole milliseconds, which may be one more than what has passed.
+        assert!(u128::from(since) <= before.elapsed().as_millis() + 1, "{since} ms");
     }
 }

@@ -232,7 +232,7 @@ egressAuth:                                # the short form people know, equal t
             ),
             ("authRef: \"openai-api-key\"", "authRef: \"other\"", "14:5: it covers requests that"),
             ("egressAuth:", "egressAuthh:", "13:1: unknown field `egressAuthh`"),
-            ("egressAuth:", "egress:", "13:1: duplicate field `egress`"),
+            ("egressAuth:", "egress:", "2:1: duplicate field `egress`"),
         ] {
             assert!(EXAMPLE.contains(change), "{change}");
             let text = EXAMPLE.replace(change, with);

@@ -122,7 +122,8 @@ async fn what_makes_no_sense_is_refused_with_its_place() {
 #[tokio::test]
 async fn a_key_that_may_be_inside_chooses_no_secret_and_answers_for_nobody() {
     let (world, _) = world().await;
-    let bound = world.new_key(Scope::Exec, Some("web")).await;
+    let id = world.send("GET", "/v1/sandboxes/web").await.expect(200).json()["id"].clone();
+    let bound = world.new_key(Scope::Exec, id.as_str()).await;
     let body = rules(json!([{ "host": "api.example.com", "secret": "key" }]));
     world.send_json_as(&bound, "PUT", POLICY, body).await.refused(403, "forbidden");
     let patch = json!({ "network": { "add_requests": [{ "host": "api.example.com", "secret": "key" }] } });
