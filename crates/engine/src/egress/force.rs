@@ -7,6 +7,7 @@ use burrow_catalog::SandboxRow;
 use burrow_egress::{Directives, EgressError, Policy};
 use burrow_model::{Name, SandboxId};
 use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
 
 use crate::actor::Command;
 use crate::secrets::{self, SecretChanged};
@@ -15,6 +16,7 @@ use crate::{EngineError, own};
 
 /// Opens a sandbox's doors, before its machine boots.
 pub(crate) async fn attach(shared: &Shared, row: &SandboxRow) -> Result<(), EngineError> {
+    let _turn = shared.egress.turn(&row.id).await;
     let policy = policy_of(shared, row).await;
     shared.egress.watch(row, shared.now_ms());
     own::open(shared, row).await?;
@@ -32,6 +34,7 @@ pub(crate) async fn attach(shared: &Shared, row: &SandboxRow) -> Result<(), Engi
 
 /// Takes up a sandbox that runs already, with its flows if they are still served.
 pub(crate) async fn adopt(shared: &Shared, row: &SandboxRow) {
+    let _turn = shared.egress.turn(&row.id).await;
     let policy = policy_of(shared, row).await;
     shared.egress.watch(row, shared.now_ms());
     match shared.seams.egress.adopt(&row.id, &policy).await {
@@ -47,6 +50,7 @@ pub(crate) async fn adopt(shared: &Shared, row: &SandboxRow) {
 
 /// Follows a change that is durable already. An error means that it is not in force yet, and will be.
 pub(crate) async fn follow(shared: &Shared, row: &SandboxRow) -> Result<(), EngineError> {
+    let _turn = shared.egress.turn(&row.id).await;
     let policy = policy_of(shared, row).await;
     match shared.seams.egress.set_policy(&row.id, &policy).await {
         Ok(()) => Ok(()),
@@ -139,6 +143,9 @@ impl Following {
             };
             let Some(shared) = self.shared.upgrade() else { return };
             owe_all(&shared, &due).await;
+            if let Due::Of(change) = &due {
+                hand_over_at_once(&shared, change).await;
+            }
             put_in_force(&shared);
         }
     }
@@ -167,6 +174,24 @@ async fn owe_all(shared: &Shared, due: &Due) {
             }
         }
     }
+}
+
+/// A secret's change does not wait for what its sandboxes' actors are at, which may take long. What fails here stays owed.
+async fn hand_over_at_once(shared: &Arc<Shared>, change: &SecretChanged) {
+    let mut on_its_way = JoinSet::new();
+    for id in shared.egress.owed() {
+        let (shared, tenant) = (shared.clone(), change.tenant.clone());
+        on_its_way.spawn(async move {
+            let _turn = shared.egress.turn(&id).await;
+            // Read in its turn: what is stored later is handed over later.
+            let Ok(Some(row)) = shared.seams.catalog.sandbox(&tenant, &id).await else { return };
+            let policy = policy_of(&shared, &row).await;
+            if shared.seams.egress.set_policy(&id, &policy).await.is_ok() {
+                shared.egress.settle(&id);
+            }
+        });
+    }
+    on_its_way.join_all().await;
 }
 
 /// Has policies put in force that are due.

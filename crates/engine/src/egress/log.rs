@@ -45,6 +45,8 @@ struct Known {
     owed: HashSet<SandboxId>,
     /// Secrets that a sandbox's rules name and that it was not given, and why.
     withheld: HashMap<SandboxId, HashMap<Name, String>>,
+    /// Held by whoever reads a sandbox's policy and hands it over, so that the last to be handed over is the newest.
+    turns: HashMap<SandboxId, Arc<tokio::sync::Mutex<()>>>,
 }
 
 #[derive(Debug)]
@@ -123,6 +125,13 @@ impl EgressLog {
         known.sandboxes.remove(id);
         known.owed.remove(id);
         known.withheld.remove(id);
+        known.turns.remove(id);
+    }
+
+    /// Waits until nobody else hands over this sandbox's policy.
+    pub(super) async fn turn(&self, id: &SandboxId) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = self.known().turns.entry(id.clone()).or_default().clone();
+        turn.lock_owned().await
     }
 
     /// Larger than all before, those of earlier daemons included.
