@@ -277,14 +277,6 @@ mod tests {
             "open web 8080 --print",
             "key create ci --scope exec --sandbox web --ttl 24h",
             "key revoke keyabc",
-            "audit ls --action egress --outcome denied --since 2h --actor ci -n 5 --json",
-            "audit tail -f --sandbox web",
-            "audit verify --export a.jsonl --checkpoint a --checkpoint b --public-key k.pub --json",
-            "audit export -o a.jsonl",
-            "audit prove 7",
-            "audit prove --grown-from 100 --json",
-            "audit checkpoint",
-            "audit key --json",
             "image build --rebuild",
             "config show",
             "backup -o x.tar",
@@ -294,6 +286,31 @@ mod tests {
             "down --stop-sandboxes",
             "version --json --url http://[::1]:7700",
             "completion zsh",
+        ] {
+            check(line, true);
+        }
+    }
+
+    #[test]
+    fn command_lines_about_secrets_and_the_audit_log_are_understood() {
+        for line in [
+            "secret set key --from-env KEY --allow https://api.example.com/v1/** --basic user",
+            "secret rotate key --from-file new-key",
+            "secret rm key --force",
+            "egress apply -f policy.yaml web other",
+            "egress explain web https://example.com/x -X POST",
+            "egress allow web api.example.com --secret key",
+            "egress approvals web --json",
+            "egress approve web 7",
+            "egress refuse web --wait",
+            "audit ls --action egress --outcome denied --since 2h --actor ci -n 5 --json",
+            "audit tail -f --sandbox web",
+            "audit verify --export a.jsonl --checkpoint a --checkpoint b --public-key k.pub --json",
+            "audit export -o a.jsonl",
+            "audit prove 7",
+            "audit prove --grown-from 100 --json",
+            "audit checkpoint",
+            "audit key --json",
         ] {
             check(line, true);
         }

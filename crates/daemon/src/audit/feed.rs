@@ -1,7 +1,6 @@
 //! Gives the egress process the segment it writes to: at the start, when another process serves, and when the segment has
 //! grown large or is damaged. A process without one puts no secret anywhere.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +47,7 @@ async fn run(app: &App) {
 
 async fn give(app: &App) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let segment = app.audit.spool.next()?;
-    app.engine.give_spool(OwnedFd::from(segment.file)).await?;
+    app.engine.give_spool(segment.file).await?;
     // It has answered: whatever it wrote to before is at its end.
     app.audit.spool.sealed_below(segment.number);
     Ok(())

@@ -39,7 +39,7 @@ enum Action {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        declaration: Declaration,
+        declaration: Box<Declaration>,
         #[command(flatten)]
         format: Format,
     },
