@@ -89,13 +89,13 @@ fn denied(exec: &Exec) -> Option<String> {
         0 => String::new(),
         more => format!(" and {more} more (`burrow egress log {} --denied`)", exec.sandbox_id),
     };
-    Some(format!(
-        "note: its sandbox was not let through to {}{more}: {}; `burrow egress allow {} {}` lets it",
-        escape(&first.host),
-        escape(&first.reason),
-        exec.sandbox_id,
-        escape(&rule),
-    ))
+    // A request that a rule covers was refused for what it is; another rule would not help it.
+    let help = match first.reason.starts_with("no rule allows") {
+        true => format!("`burrow egress allow {} {}` lets it", exec.sandbox_id, escape(&rule)),
+        false => format!("`burrow egress show {}` shows its rules", exec.sandbox_id),
+    };
+    let (host, reason) = (escape(&first.host), escape(&first.reason));
+    Some(format!("note: its sandbox was not let through to {host}{more}: {reason}; {help}"))
 }
 
 #[cfg(test)]
@@ -165,6 +165,8 @@ mod tests {
             "note: its sandbox was not let through to example.com: no rule allows it; \
              `burrow egress allow sbx example.com` lets it"
         );
+        exec.egress_denied[0].reason = "POST: a placeholder stands in the URL".to_owned();
+        assert!(denied(&exec).unwrap().ends_with("in the URL; `burrow egress show sbx` shows its rules"));
         exec.egress_denied = vec![denial("db.example.com", Some(5432)), denial("x.example", None)];
         let line = denied(&exec).unwrap();
         assert!(line.contains("and 1 more (`burrow egress log sbx --denied`)"), "{line}");

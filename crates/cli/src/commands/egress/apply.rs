@@ -80,7 +80,12 @@ pub(super) async fn run(client: &Client, args: ApplyArgs) -> Result<(), Stop> {
     check_named(&policy, &sandboxes, &file)?;
     let known = declared::known(client).await?;
     policy.check_ceilings(&|name| ceiling(&known, name))?;
-    // Read before anything is changed: a value that is missing changes nothing.
+    let what = |sandbox: &str| format!("could not change what sandbox `{sandbox}` may reach");
+    // Looked at before anything is changed: neither a sandbox nor a value that is missing changes anything.
+    let mut before = Vec::new();
+    for sandbox in &sandboxes {
+        before.push((sandbox, client.sandbox(sandbox).await.or_fail(|| what(sandbox))?));
+    }
     let values = if dry_run { Vec::new() } else { declared::values(&policy.checked.secrets, &known)? };
     let mut applied = Applied { dry_run, secrets: Vec::new(), sandboxes: Vec::new() };
     for (spec, source) in &policy.checked.secrets {
@@ -91,14 +96,12 @@ pub(super) async fn run(client: &Client, args: ApplyArgs) -> Result<(), Stop> {
         declared::set(client, &policy.checked.secrets, values).await?;
     }
     let document = PolicyDocument { secrets: Vec::new(), ..policy.document.clone() };
-    for sandbox in &sandboxes {
-        let what = || format!("could not change what sandbox `{sandbox}` may reach");
-        let before = client.sandbox(sandbox).await.or_fail(what)?;
+    for (sandbox, before) in before {
         if let Some(network) = &policy.checked.network {
             applied.sandboxes.push(changed(sandbox, &before, network));
         }
         if !dry_run {
-            client.replace_egress_policy(sandbox, &document).await.or_fail(what)?;
+            client.replace_egress_policy(sandbox, &document).await.or_fail(|| what(sandbox))?;
         }
     }
     if format.json { print::json::pretty(&applied) } else { print::data(&shown(&applied)) }
