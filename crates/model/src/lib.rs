@@ -38,7 +38,7 @@ pub use policy::{
     SnapshotPolicy,
 };
 pub use secret::{
-    BasicUser, CEILING_MAX, Format, HeaderName, PlaceholderSpec, QueryName, SECRET_BYTES_MAX,
+    BasicUser, CEILING_MAX, Format, HeaderName, PLACEHOLDER_MARK, PlaceholderSpec, QueryName, SECRET_BYTES_MAX,
     SECRET_BYTES_MIN, SecretBytes, SecretError, SecretSpec, Slot,
 };
 pub use snapshot::{

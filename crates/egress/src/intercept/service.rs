@@ -136,6 +136,7 @@ impl Conversation {
         if placeholders == Placeholders::Present {
             let going = ruled.as_ref().ok().and_then(|ruled| ruled.grant);
             judge::check_placeholders(directives, going, uri, headers)?;
+            judge::check_foreign(&compiled.own, &compiled.placeholders, uri, headers)?;
         }
         let ruled = ruled?;
         let place =
@@ -198,13 +199,18 @@ impl Conversation {
             since_ms: 0,
         };
         let patience = Duration::from_secs(self.sandbox.limits().approval_seconds.into());
-        let decided = self.sandbox.intercept.approvals.ask(judged.ruled.rule, waiting, patience).await;
+        let decided = tokio::select! {
+            biased;
+            decided = self.sandbox.intercept.approvals.ask(judged.ruled.rule, waiting, patience) => decided,
+            () = self.intercepted.hung_up() => Decided::Gone,
+        };
         let (outcome, reason) = match (decided, approve) {
             (Decided::Yes, Approve::Once) => (Outcome::Allowed, "approved"),
             (Decided::Yes, Approve::Session) => (Outcome::Allowed, "approved, with all its rule covers"),
             (Decided::Already, _) => (Outcome::Allowed, "approved before"),
             (Decided::No, _) => (Outcome::Denied, "it needs approval, and was refused"),
             (Decided::TooLate, _) => (Outcome::Denied, "it needs approval, and nobody gave it in time"),
+            (Decided::Gone, _) => (Outcome::Denied, "it needs approval, and the program did not wait for it"),
             (Decided::Full, _) => (Outcome::Denied, "it needs approval, and too many requests wait for that"),
         };
         let described = self.described(directives, method, &judged.path, Some(&judged.ruled));
@@ -342,12 +348,9 @@ impl Conversation {
     fn refuse(&self, method: &Method, target: &str, refusal: &Refusal) -> Response<Answer> {
         let destination = &self.intercepted.meter.destination;
         let policy = self.sandbox.policy();
-        // Whatever stands for a secret is not written down either.
+        // Whatever stands for a secret, here or elsewhere, is not written down either.
         let placeholders = &self.sandbox.intercept.compiled(&policy).placeholders;
-        let plain = |text: &str| match placeholders.blot(text.as_bytes()) {
-            Some(blotted) => String::from_utf8_lossy(&blotted).into_owned(),
-            None => text.to_owned(),
-        };
+        let plain = |text: &str| judge::without_placeholders(placeholders, text);
         let (target, reason) = (plain(target), plain(&refusal.what));
         let what = format!("{method}: {reason}");
         if refusal.status == StatusCode::BAD_GATEWAY {
