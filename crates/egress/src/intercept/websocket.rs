@@ -345,8 +345,10 @@ mod tests {
 
     #[test]
     fn e_s2_a_secret_cut_into_two_messages_is_blotted_out_in_both() {
-        let halves = [frame(0x81, b"a token-", None), frame(0x89, b"", None), frame(0x81, b"12345 b", None)].concat();
-        let clean = [frame(0x81, b"a ******", None), frame(0x89, b"", None), frame(0x81, b"***** b", None)].concat();
+        let halves =
+            [frame(0x81, b"a token-", None), frame(0x89, b"", None), frame(0x81, b"12345 b", None)].concat();
+        let clean =
+            [frame(0x81, b"a ******", None), frame(0x89, b"", None), frame(0x81, b"***** b", None)].concat();
         // What one message shows of the beginning is three bytes.
         let bytes = SECRET.chunks(1).flat_map(|byte| frame(0x81, byte, None)).collect::<Vec<_>>();
         let shown = b"tok********".chunks(1).flat_map(|byte| frame(0x81, byte, None)).collect::<Vec<_>>();
@@ -364,7 +366,8 @@ mod tests {
     #[test]
     fn a_programs_message_is_passed_on_as_it_came_however_it_ends() {
         let mask = Some([1, 2, 3, 4]);
-        let sent = [frame(0x81, b"what is it", mask), frame(0x81, b"a token-", mask), frame(0x88, b"", mask)].concat();
+        let sent = [frame(0x81, b"what is it", mask), frame(0x81, b"a token-", mask), frame(0x88, b"", mask)]
+            .concat();
         for step in [1, 3, 1_000] {
             assert_eq!(pushed(Side::Program, &sent, step).unwrap(), (sent.clone(), 0), "{step}");
         }
