@@ -169,6 +169,10 @@ impl Conversation {
             judge::check_foreign(&compiled.own, &compiled.placeholders, uri, headers)?;
         }
         let ruled = ruled?;
+        if let Some(grant) = ruled.grant {
+            // Before it is written down that it goes along.
+            slots::check_fits(grant, headers).map_err(|error| Refusal::forbidden(error.to_string()))?;
+        }
         let place =
             ruled.grant.and_then(|grant| directives.grants.iter().position(|own| std::ptr::eq(own, grant)));
         let secrets = place.and_then(|place| compiled.secrets.get(place)).cloned();

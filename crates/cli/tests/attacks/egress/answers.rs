@@ -48,11 +48,12 @@ pub(crate) async fn to(request: Request<Incoming>) -> Response<Body> {
             return answer;
         }
         "pieces" | "cut" | "events" | "ticks" | "grpc" => return stream(request, credential, last),
-        "grpc-only" => response
-            .header("content-type", "application/grpc")
-            .header("grpc-status", "7")
-            .header("grpc-message", &credential)
-            .body(whole("")),
+        "grpc-only" => {
+            // Some clients do not look at an answer that comes before they have sent all of theirs.
+            let _ = request.into_body().collect().await;
+            let response = response.header("content-type", "application/grpc").header("grpc-status", "7");
+            response.header("grpc-message", &credential).body(whole(""))
+        }
         "socket" if request.headers().contains_key(header::UPGRADE) => return socket(request, credential),
         _ => return echo(request, credential).await,
     };
@@ -181,7 +182,8 @@ async fn pour(
         // All but the last byte of it, and then nothing more.
         "cut" => {
             say(credential[..credential.len().saturating_sub(1)].to_owned()).await;
-            tokio::time::sleep(TICK).await;
+            // Long enough for what was said to be on its way.
+            tokio::time::sleep(10 * TICK).await;
             let _ = sender.send(Err(io::Error::other("cut"))).await;
         }
         "events" => {

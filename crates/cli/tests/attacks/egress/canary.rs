@@ -44,8 +44,10 @@ print('found=%d' % found)
 
 /// Looks for the secret in a process's memory.
 fn scan(process: u32) -> Run {
+    use base64::Engine as _;
     use std::io::Write as _;
-    let words = format!("{}\n", outside().secret);
+    let encoded = base64::engine::general_purpose::STANDARD.encode(&outside().secret);
+    let words = format!("{}\n{encoded}\n", outside().secret);
     let mut command = Command::new("python3");
     command.args(["-c", SCAN, &process.to_string()]);
     command
@@ -178,6 +180,7 @@ fn shown_weakly(ground: &Ground) -> Finding {
     // A name that is no secret is found in what the daemon keeps; the secret is found where it arrives.
     let found = searched(&ground.daemon.state_dir(), "up.example");
     ensure(!found.is_empty(), || "nothing is found at all".to_owned())?;
+    answered(&super::weakly("ask('weak', '/v1/s13', 'h1.example')")?, &[200])?;
     ensure(outside().records.heard("h1.example", &outside().secret) > 0, || "it arrived nowhere".to_owned())?;
     Ok(format!("what is no secret is found in {} files; the secret is at its host", found.len()))
 }
