@@ -134,25 +134,37 @@ def rest_exactly(s, count):
         data += part
     return data
 
-def http2(name, authority, more=(), path='/v1/echo', at='up.example'):
+def frame(kind, flags, stream, body):
+    return len(body).to_bytes(3, 'big') + bytes([kind, flags]) + stream.to_bytes(4, 'big') + body
+
+def block(pairs):
     def text(value): return bytes([len(value)]) + value.encode()
-    def frame(kind, flags, stream, body): return len(body).to_bytes(3, 'big') + bytes([kind, flags]) + stream.to_bytes(4, 'big') + body
+    return b''.join(b'\0' + text(name) + text(value) for name, value in pairs)
+
+def http2_open(at, flags, pairs):
+    s = tls(at, alpn='h2')
+    s.sendall(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + frame(4, 0, 0, b'') + frame(1, flags, 1, block(pairs)))
+    return s
+
+def http2_next(s):
+    head = rest_exactly(s, 9)
+    content = rest_exactly(s, int.from_bytes(head[:3], 'big'))
+    if head[3] == 4 and not head[4] & 1: s.sendall(frame(4, 1, 0, b''))
+    if head[3] in (3, 7): raise EOFError('reset')
+    return head[3], head[4], content
+
+def http2(name, authority, more=(), path='/v1/echo', at='up.example'):
     pairs = [(':method', 'GET'), (':scheme', 'https'), (':path', path)]
     if authority: pairs.append((':authority', authority))
     if SECRET: pairs.append(('authorization', 'Bearer ' + SECRET))
-    block = b''.join(b'\0' + text(name) + text(value) for name, value in pairs + list(more))
     try:
-        s = tls(at, alpn='h2')
-        s.sendall(b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + frame(4, 0, 0, b'') + frame(1, 5, 1, block))
+        s = http2_open(at, 5, pairs + list(more))
         body, code = b'', 0
         while True:
-            head = rest_exactly(s, 9)
-            content = rest_exactly(s, int.from_bytes(head[:3], 'big'))
-            if head[3] == 0: body += content
-            if head[3] == 1 and content[:1] == b'\x88': code = 200
-            if head[3] == 4 and not head[4] & 1: s.sendall(frame(4, 1, 0, b''))
-            if head[3] in (3, 7): raise EOFError('reset')
-            if head[3] in (0, 1) and head[4] & 1: break
+            kind, flags, content = http2_next(s)
+            if kind == 0: body += content
+            if kind == 1 and content[:1] == b'\x88': code = 200
+            if kind in (0, 1) and flags & 1: break
     except (OSError, EOFError) as error: return tell(name, 0, str(error))
     found = re.search(rb'"status":([0-9]+)', body)
     tell(name, int(found.group(1)) if found else code, body)
