@@ -64,7 +64,7 @@ summary() {
     passed=$(awk '/^test result:/ {sum += $4} END {print sum + 0}' "$log")
     broken=$(awk '/^test result:/ {sum += $6} END {print sum + 0}' "$log")
     say "summary"
-    grep -hE '^blocked [0-9]+/' "$log" >&2 || true
+    grep -hE '^(egress: )?blocked [0-9]+/' "$log" >&2 || true
     # What this machine could not show, such as package mirrors that it does not reach.
     grep -hE '^skipped: ' "$log" >&2 || true
     note "$passed tests passed, $broken failed, $((SECONDS - started)) s"

@@ -38,8 +38,8 @@ pub use policy::{
     SnapshotPolicy,
 };
 pub use secret::{
-    BasicUser, CEILING_MAX, Format, HeaderName, PlaceholderSpec, QueryName, SECRET_BYTES_MAX,
-    SECRET_BYTES_MIN, SecretBytes, SecretError, SecretSpec, Slot,
+    BasicUser, CEILING_MAX, Format, HeaderName, PLACEHOLDER_MARK, PlaceholderSpec, QueryName,
+    SECRET_BYTES_MAX, SECRET_BYTES_MIN, SecretBytes, SecretError, SecretSpec, Slot,
 };
 pub use snapshot::{
     CHANGES_MAX, Change, ChangeKind, Changes, DESCRIPTION_LENGTH_MAX, DescriptionError, Origin, OriginKind,

@@ -19,6 +19,11 @@ pub const SECRET_BYTES_MIN: usize = 8;
 /// Scopes in one ceiling.
 pub const CEILING_MAX: usize = 32;
 
+/// In every placeholder, between what its owner chose and what is random: so one is told for what it is wherever it turns
+/// up, also by a host's egress process that has never heard of the sandbox it is from. Letters and digits, as the rest,
+/// and in an order that nothing else has.
+pub const PLACEHOLDER_MARK: &str = "bwFk7qXz9vJ2";
+
 const FORMAT_LENGTH_MAX: usize = 256;
 const HEADER_NAME_LENGTH_MAX: usize = 64;
 const VARIABLE_LENGTH_MAX: usize = 128;

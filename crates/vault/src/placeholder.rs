@@ -1,21 +1,22 @@
-//! Fake tokens: random, of a shape that SDKs take for real.
+//! Fake tokens: random, of a shape that SDKs take for real, and with a mark that tells what they are.
 
-use burrow_model::PlaceholderSpec;
+use burrow_model::{PLACEHOLDER_MARK, PlaceholderSpec};
 
 use crate::VaultError;
 
-/// As long as the tokens people know, and far beyond guessing.
-const RANDOM_CHARS: usize = 48;
+/// With the mark as long as the tokens people know, and far beyond guessing.
+const RANDOM_CHARS: usize = 36;
 
 const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
 /// A new one, unlike every other.
 pub fn placeholder(spec: &PlaceholderSpec) -> Result<String, VaultError> {
-    let mut text = spec.prefix.clone();
+    let mut text = format!("{}{PLACEHOLDER_MARK}", spec.prefix);
+    let length = text.len() + RANDOM_CHARS;
     let mut drawn = [0; 2 * RANDOM_CHARS];
-    while text.len() < spec.prefix.len() + RANDOM_CHARS {
+    while text.len() < length {
         getrandom::fill(&mut drawn).map_err(|_| VaultError::Random)?;
-        let missing = spec.prefix.len() + RANDOM_CHARS - text.len();
+        let missing = length - text.len();
         // Above the last multiple of 62 some letters would come more often than others.
         let fair = drawn.iter().filter(|byte| **byte < 248).take(missing);
         text.extend(fair.map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])));
@@ -32,7 +33,7 @@ mod tests {
         let spec = PlaceholderSpec { env: "OPENAI_API_KEY".to_owned(), prefix: "sk-".to_owned() };
         let (one, two) = (placeholder(&spec).unwrap(), placeholder(&spec).unwrap());
         assert_ne!(one, two);
-        let random = one.strip_prefix("sk-").unwrap();
+        let random = one.strip_prefix("sk-").unwrap().strip_prefix(PLACEHOLDER_MARK).unwrap();
         assert_eq!(random.len(), RANDOM_CHARS);
         assert!(random.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{one}");
     }

@@ -37,8 +37,14 @@ impl Ground {
 
     /// With further lines of configuration.
     pub(crate) fn prepare_with(extra: &str) -> Self {
+        Self::prepare_after(extra, |_| ())
+    }
+
+    /// The same, with something done to the daemon's place before it is launched.
+    pub(crate) fn prepare_after(extra: &str, before: impl FnOnce(&Daemon)) -> Self {
         let canaries = Canaries::plant();
         let mut daemon = Daemon::prepare(extra);
+        before(&daemon);
         daemon.set_env(Canaries::VARIABLE, canaries.token());
         daemon.launch();
         let neighbour = create(&daemon, "neighbour", &[]);

@@ -43,7 +43,13 @@ pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<
 
 const REASON_CHARACTERS_MAX: usize = 1500;
 
+/// What is looked at after every row, its sandbox still there.
+pub(crate) type Aftermath = fn(&Sandbox<'_>) -> Result<(), Trouble>;
+
 pub(crate) struct Report {
+    /// What its last line begins with.
+    name: &'static str,
+    aftermath: Option<Aftermath>,
     rows: usize,
     blocked: usize,
     skipped: usize,
@@ -54,13 +60,18 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn new(driver: &'static str) -> Self {
         println!("driver {driver}");
-        Self { rows: 0, blocked: 0, skipped: 0, live: 0, failures: Vec::new() }
+        Self { name: "", aftermath: None, rows: 0, blocked: 0, skipped: 0, live: 0, failures: Vec::new() }
+    }
+
+    /// One whose last line begins with `name`, and that looks at more after every row.
+    pub(crate) fn named(self, name: &'static str, aftermath: Aftermath) -> Self {
+        Self { name, aftermath: Some(aftermath), ..self }
     }
 
     pub(crate) fn take(&mut self, row: &Row, ground: &Ground) {
         self.rows += 1;
         let control = guarded(|| (row.control)(ground));
-        let attack = guarded(|| attack(row, ground));
+        let attack = guarded(|| attack(row, ground, self.aftermath));
         let shown = match &attack {
             Ok(_) => "blocked",
             Err(Trouble::Failed(_)) => "GOT THROUGH",
@@ -92,15 +103,15 @@ impl Report {
     pub(crate) fn finish(self, ground: &Ground) {
         println!("neighbour: {}", ground.neighbour.summary());
         println!(
-            "blocked {}/{}, skipped {}, controls live {}/{}",
-            self.blocked, self.rows, self.skipped, self.live, self.rows
+            "{}blocked {}/{}, skipped {}, controls live {}/{}",
+            self.name, self.blocked, self.rows, self.skipped, self.live, self.rows
         );
         assert!(self.failures.is_empty(), "{:#?}", self.failures);
     }
 }
 
 /// The attack, and the world after it.
-fn attack(row: &Row, ground: &Ground) -> Finding {
+fn attack(row: &Row, ground: &Ground, aftermath: Option<Aftermath>) -> Finding {
     let sandbox = ground.sandbox(row.sandbox);
     let watch = Watch::begin(ground);
     let finding = guarded(|| (row.attack)(&sandbox));
@@ -108,6 +119,9 @@ fn attack(row: &Row, ground: &Ground) -> Finding {
     ground.neighbour.note(row.id, &latencies);
     let said = sandbox.said();
     let survived = guarded(|| {
+        if let Some(aftermath) = aftermath {
+            aftermath(&sandbox)?;
+        }
         sandbox.delete();
         ground.check(&said)?;
         Ok(String::new())

@@ -23,7 +23,7 @@ pub(crate) const CONFIG: &str = "egress.allow_ranges = [\"198.51.100.0/24\", \"2
 
 /// The gateway of the weak namespace, and its own address.
 pub(crate) const WEAK_GATEWAY: &str = "10.77.0.1";
-const WEAK_ADDRESS: &str = "10.77.0.2";
+pub(crate) const WEAK_ADDRESS: &str = "10.77.0.2";
 
 /// Ports with a decoy on every address.
 pub(crate) const PORTS: [u16; 4] = [22, 443, 5432, 8080];
@@ -75,7 +75,7 @@ pub(crate) fn sea() -> &'static Sea {
 }
 
 /// A network namespace whose only route leads here, and nobody in between.
-fn weak() -> Child {
+pub(crate) fn weak() -> Child {
     // It goes when the test does, however that ends.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "--net", "--"]);

@@ -39,6 +39,8 @@ pub(super) enum Decided {
     Already,
     No,
     TooLate,
+    /// Whoever asked has hung up.
+    Gone,
     /// As many wait as may.
     Full,
 }

@@ -54,7 +54,8 @@ impl Body for RequestBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
         let Some(frame) = ready!(Pin::new(&mut this.inner).poll_frame(cx)) else { return Poll::Ready(None) };
-        let frame = frame.map_err(io::Error::other)?;
+        // Not the host's fault: it is told so, if it can still be told anything.
+        let frame = frame.map_err(|error| this.exchange.malformed(&error))?;
         this.look(&frame)?;
         Poll::Ready(Some(Ok(frame)))
     }
@@ -115,7 +116,10 @@ pub(super) struct ResponseBody {
     /// Of gRPC, whose messages are answered one by one.
     messages: Option<Messages>,
     trailers: Option<HeaderMap>,
+    /// Nothing more comes.
     ended: bool,
+    /// It was read to its end, so that its connection can be used again.
+    whole: bool,
     lease: Option<Lease>,
     exchange: Arc<Exchange>,
 }
@@ -135,6 +139,7 @@ impl ResponseBody {
             messages: is_grpc.then(Messages::default),
             trailers: None,
             ended: false,
+            whole: false,
             lease: Some(lease),
             exchange,
         }
@@ -151,6 +156,7 @@ impl ResponseBody {
 
     fn rest(&mut self) -> Bytes {
         self.ended = true;
+        self.whole = true;
         self.scrubber.as_mut().map(Scrubber::end).unwrap_or_default()
     }
 }
@@ -212,14 +218,15 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        let whole = self.inner.is_end_stream();
+        // Of a body with a length this is known before anybody asks for what comes behind it; of others it is not.
+        let whole = self.whole || (!self.ended && self.inner.is_end_stream());
         if let Some(scrubber) = &self.scrubber {
             self.exchange.scrubbed(scrubber.found);
         }
         if let Some(lease) = self.lease.take().filter(|_| whole) {
             lease.give_back();
         }
-        self.exchange.ended(whole || self.ended);
+        self.exchange.ended(whole);
     }
 }
 

@@ -6,13 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
 
 use crate::proxy::{Meter, refuse};
 use crate::sandbox::Sandbox;
+
+/// Between two looks at whether somebody has hung up.
+const HUNG_UP_LOOK: Duration = Duration::from_millis(250);
 
 /// A connection that is decrypted, until it ends.
 #[derive(Debug)]
@@ -31,6 +34,18 @@ impl Intercepted {
     pub(crate) fn reset_on_close(&self) {
         refuse::reset_on_close(&self.client, true);
         self.tasks.end();
+    }
+
+    /// Waits until the program has closed its side. For what takes a person's time: the connection is not read meanwhile, so
+    /// nothing else tells of it, and a yes to somebody who is gone would be a yes to nothing.
+    pub(super) async fn hung_up(&self) {
+        loop {
+            match self.client.ready(Interest::READABLE).await {
+                // There may be something to read, which stays so until somebody reads it.
+                Ok(ready) if !ready.is_read_closed() => sleep(HUNG_UP_LOOK).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
     }
 
     pub(super) fn tasks(&self) -> &Tasks {

@@ -118,6 +118,12 @@ impl Exchange {
         self.fail(Refusal { alarm: true, ..Refusal::forbidden(what) })
     }
 
+    /// The program's own body broke off, or was no body.
+    pub(super) fn malformed(&self, error: &hyper::Error) -> io::Error {
+        let what = format!("the request's body is malformed: {error}");
+        self.fail(Refusal::new(StatusCode::BAD_REQUEST, what))
+    }
+
     fn fail(&self, refusal: Refusal) -> io::Error {
         let error = io::Error::new(io::ErrorKind::PermissionDenied, refusal.what.clone());
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);

@@ -43,7 +43,11 @@ fn base64(secret: &[u8], before: usize) -> [Form; 2] {
 }
 
 fn url(secret: &[u8]) -> Vec<Form> {
-    let unreserved = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    let alphanumeric = |b: u8| b.is_ascii_alphanumeric();
+    let unreserved = |b: u8| alphanumeric(b) || b"-._~".contains(&b);
+    // What forms leave alone, and what `encodeURIComponent` does.
+    let form = |b: u8| alphanumeric(b) || b"*-._".contains(&b);
+    let component = |b: u8| unreserved(b) || b"!*'()".contains(&b);
     // What `encodeURI` leaves alone.
     let reserved = |b: u8| unreserved(b) || b";,/?:@&=+$!*'()#".contains(&b);
     let upper = |b: u8| format!("%{b:02X}").into_bytes();
@@ -53,7 +57,11 @@ fn url(secret: &[u8]) -> Vec<Form> {
         escaped(secret, unreserved, upper),
         escaped(secret, unreserved, lower),
         escaped(secret, unreserved, plus),
+        escaped(secret, form, plus),
+        escaped(secret, component, upper),
         escaped(secret, reserved, upper),
+        escaped(secret, alphanumeric, upper),
+        escaped(secret, alphanumeric, lower),
         escaped(secret, |_| false, upper),
         escaped(secret, |_| false, lower),
     ]
@@ -109,6 +117,16 @@ mod tests {
 
     #[test]
     fn the_other_forms_are_those_that_programs_write() {
+        let cautious = of(b"sk-live_0~1 2*3");
+        for form in [
+            "sk%2Dlive%5F0%7E1%202%2A3",
+            "sk%2dlive%5f0%7e1%202%2a3",
+            "sk-live_0%7E1+2*3",
+            "sk-live_0~1%202*3",
+            "sk-live_0~1%202%2A3",
+        ] {
+            assert!(cautious.iter().any(|own| &own[..] == form.as_bytes()), "{form}");
+        }
         let forms = of(br#"a"b/c d&e<12"#);
         for form in [
             r#"a"b/c d&e<12"#,

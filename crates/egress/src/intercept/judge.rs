@@ -219,6 +219,40 @@ pub(super) fn check_placeholders(
     Ok(())
 }
 
+/// Refuses a request in whose head a placeholder stands that is not this sandbox's own: one of another lineage, one from
+/// before, or a guess (E-S7). `any` are the forms of all placeholders, `own` those of the sandbox.
+pub(super) fn check_foreign(
+    own: &Forms,
+    any: &Forms,
+    target: &Uri,
+    headers: &HeaderMap,
+) -> Result<(), Refusal> {
+    let foreign = |bytes: &[u8]| any.are_in(&own.blot(bytes).unwrap_or_else(|| bytes.to_vec()));
+    let in_text = |text: &str| foreign(text.as_bytes()) || foreign(&slots::decoded(text));
+    let in_header = |(name, value): (&HeaderName, &http::HeaderValue)| {
+        foreign(name.as_str().as_bytes())
+            || foreign(value.as_bytes())
+            || std::str::from_utf8(value.as_bytes()).is_ok_and(|text| foreign(&slots::decoded(text)))
+    };
+    let in_url = in_text(target.path()) || in_text(target.query().unwrap_or_default());
+    if in_url || headers.iter().any(in_header) {
+        let what = "a placeholder that is not this sandbox's stands in the request";
+        return Err(Refusal { alarm: true, ..Refusal::forbidden(what) });
+    }
+    Ok(())
+}
+
+/// `text` without placeholders; of those that are not known, what follows the mark goes with it.
+pub(super) fn without_placeholders(placeholders: &Forms, text: &str) -> String {
+    let Some(blotted) = placeholders.blot(text.as_bytes()) else { return text.to_owned() };
+    let mut clean = String::with_capacity(blotted.len());
+    for c in String::from_utf8_lossy(&blotted).chars() {
+        let goes = clean.ends_with('*') && c.is_ascii_alphanumeric();
+        clean.push(if goes { '*' } else { c });
+    }
+    clean
+}
+
 fn in_text(forms: &Forms, text: &str) -> bool {
     forms.are_in(text.as_bytes()) || forms.are_in(&slots::decoded(text))
 }
@@ -354,6 +388,38 @@ mod tests {
             assert!(refused.alarm && refused.status == 403, "{uri} {value}");
             assert!(!refused.what.contains("fake"), "{}", refused.what);
         }
+    }
+
+    #[test]
+    fn e_s7_a_placeholder_of_another_lineage_is_told_by_its_mark() {
+        let mark = burrow_model::PLACEHOLDER_MARK;
+        let (ours, theirs) = (format!("sk-{mark}0123456789"), format!("sk-{mark}9876543210"));
+        let own = Forms::any_case([ours.as_bytes()]);
+        let any = Forms::any_case([ours.as_bytes(), mark.as_bytes()]);
+        let check = |uri: &str, value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, value.parse().unwrap());
+            check_foreign(&own, &any, &uri.parse().unwrap(), &headers)
+        };
+        let base64 = |text: &str| data_encoding::BASE64.encode(text.as_bytes());
+        assert!(check("/v1/chat", "Bearer mine").is_ok());
+        assert!(check("/v1/chat", &format!("Bearer {ours}")).is_ok());
+        assert!(check("/v1/chat", &format!("Basic {}", base64(&format!("me:{ours}")))).is_ok());
+        for (uri, value) in [
+            ("/v1/chat".to_owned(), format!("Bearer {theirs}")),
+            ("/v1/chat".to_owned(), format!("Bearer {}", theirs.to_lowercase())),
+            ("/v1/chat".to_owned(), format!("Bearer {ours}, Bearer {theirs}")),
+            ("/v1/chat".to_owned(), format!("Basic {}", base64(&format!("me:{theirs}")))),
+            ("/v1/chat".to_owned(), format!("Bearer {}", theirs.replace('q', "%71"))),
+            (format!("/v1/{theirs}"), String::new()),
+            (format!("/v1/chat?key={theirs}"), String::new()),
+        ] {
+            let refused = check(&uri, &value).unwrap_err();
+            assert!(refused.alarm && refused.status == 403, "{uri} {value}");
+        }
+        assert_eq!(without_placeholders(&any, &format!("/v1/{theirs}/x")), "/v1/sk-**********************/x");
+        assert_eq!(without_placeholders(&any, &format!("/v1/{ours}/x")), "/v1/*************************/x");
+        assert_eq!(without_placeholders(&any, "/v1/chat"), "/v1/chat");
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod websocket;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use burrow_model::HostName;
+use burrow_model::{HostName, PLACEHOLDER_MARK};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -92,7 +92,9 @@ pub(crate) struct Intercept {
 /// What of a policy takes time to make.
 #[derive(Debug)]
 struct Compiled {
-    /// All placeholders together.
+    /// The sandbox's own placeholders.
+    own: Forms,
+    /// Those, and the mark that every placeholder bears, whosever it is (E-S7).
     placeholders: Forms,
     /// The forms of each grant's secret, in their order.
     secrets: Vec<Forms>,
@@ -134,12 +136,13 @@ impl Intercept {
             return Arc::clone(compiled);
         }
         let grants = policy.directives().map_or(&[][..], |directives| &directives.grants);
-        let placeholders = grants
+        let own = grants
             .iter()
             .filter_map(|grant| grant.placeholder.as_ref())
             .map(burrow_model::SecretBytes::expose);
         let compiled = Arc::new(Compiled {
-            placeholders: Forms::any_case(placeholders),
+            own: Forms::any_case(own.clone()),
+            placeholders: Forms::any_case(own.chain([PLACEHOLDER_MARK.as_bytes()])),
             secrets: grants.iter().map(service::forms_of).collect(),
         });
         *kept = Some((policy.clone(), Arc::clone(&compiled)));

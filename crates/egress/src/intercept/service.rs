@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
@@ -29,6 +29,10 @@ use crate::policy::{Denial, Policy, ProtocolSeen};
 use crate::proxy::Shared;
 use crate::sandbox::Sandbox;
 use crate::{Directives, Grant};
+
+/// What is read of the body of a request that is refused, and for how long.
+const DRAINED_MAX: usize = 64 * 1024;
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Headers of an answer that are about our connection to the host, or would lead around us.
 const NOT_PASSED_BACK: [HeaderName; 9] = [
@@ -87,8 +91,14 @@ pub(super) async fn handle(
 ) -> Result<Response<Answer>, Infallible> {
     let (method, target) = (request.method().clone(), request.uri().path().to_owned());
     let upgrade = request.headers().contains_key(header::UPGRADE) && request.version() < Version::HTTP_2;
-    let outcome = conversation.answer(request).await;
+    let mut request = Some(request);
+    let outcome = conversation.answer(&mut request).await;
     let mut response = outcome.unwrap_or_else(|refusal| conversation.refuse(&method, &target, &refusal));
+    // One who asked whether to send a body at all is told by the answer.
+    let unasked = |request: &Request<Incoming>| !upgrade && !request.headers().contains_key(header::EXPECT);
+    if let Some(request) = request.filter(unasked) {
+        drain(request.into_body()).await;
+    }
     if upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
         // What follows was not looked at, and is not going to be.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -96,8 +106,27 @@ pub(super) async fn handle(
     Ok(response)
 }
 
+/// Reads the rest of a request that is refused, if it is small and comes soon: some clients do not look at an answer that
+/// comes before they have sent all of theirs.
+async fn drain(mut body: Incoming) {
+    let read = async {
+        let mut left = DRAINED_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // Whatever did not come is not waited for.
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, read).await;
+}
+
 impl Conversation {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Answer>, Refusal> {
+    /// Takes the request where it is passed on, and leaves it where it is refused.
+    async fn answer(&self, waiting: &mut Option<Request<Incoming>>) -> Result<Response<Answer>, Refusal> {
+        let gone = || Refusal::new(StatusCode::BAD_REQUEST, "there is no request");
+        let request = waiting.as_ref().ok_or_else(gone)?;
         if let Some((status, what)) = self.gate.malformed(request.headers()) {
             return Err(Refusal::new(status, format!("the request is malformed: {what}")));
         }
@@ -108,11 +137,12 @@ impl Conversation {
         let policy = self.sandbox.policy();
         let none = || Refusal::forbidden("the policy was changed and no longer allows it");
         let directives = policy.directives().ok_or_else(none)?;
-        let upgrade = upgrade_of(&request)?;
-        let judged = self.judge(&policy, directives, &request, path)?;
+        let upgrade = upgrade_of(request)?;
+        let judged = self.judge(&policy, directives, request, path)?;
         self.take_budget(&judged)?;
-        self.ask_for_approval(directives, &request, &judged).await?;
+        self.ask_for_approval(directives, request, &judged).await?;
         self.write_down(&judged).await?;
+        let request = waiting.take().ok_or_else(gone)?;
         match upgrade {
             None => self.pass_on(request, judged).await,
             Some(Websocket) => self.pass_upgrade(request, judged).await,
@@ -136,8 +166,13 @@ impl Conversation {
         if placeholders == Placeholders::Present {
             let going = ruled.as_ref().ok().and_then(|ruled| ruled.grant);
             judge::check_placeholders(directives, going, uri, headers)?;
+            judge::check_foreign(&compiled.own, &compiled.placeholders, uri, headers)?;
         }
         let ruled = ruled?;
+        if let Some(grant) = ruled.grant {
+            // Before it is written down that it goes along.
+            slots::check_fits(grant, headers).map_err(|error| Refusal::forbidden(error.to_string()))?;
+        }
         let place =
             ruled.grant.and_then(|grant| directives.grants.iter().position(|own| std::ptr::eq(own, grant)));
         let secrets = place.and_then(|place| compiled.secrets.get(place)).cloned();
@@ -198,13 +233,18 @@ impl Conversation {
             since_ms: 0,
         };
         let patience = Duration::from_secs(self.sandbox.limits().approval_seconds.into());
-        let decided = self.sandbox.intercept.approvals.ask(judged.ruled.rule, waiting, patience).await;
+        let decided = tokio::select! {
+            biased;
+            decided = self.sandbox.intercept.approvals.ask(judged.ruled.rule, waiting, patience) => decided,
+            () = self.intercepted.hung_up() => Decided::Gone,
+        };
         let (outcome, reason) = match (decided, approve) {
             (Decided::Yes, Approve::Once) => (Outcome::Allowed, "approved"),
             (Decided::Yes, Approve::Session) => (Outcome::Allowed, "approved, with all its rule covers"),
             (Decided::Already, _) => (Outcome::Allowed, "approved before"),
             (Decided::No, _) => (Outcome::Denied, "it needs approval, and was refused"),
             (Decided::TooLate, _) => (Outcome::Denied, "it needs approval, and nobody gave it in time"),
+            (Decided::Gone, _) => (Outcome::Denied, "it needs approval, and the program did not wait for it"),
             (Decided::Full, _) => (Outcome::Denied, "it needs approval, and too many requests wait for that"),
         };
         let described = self.described(directives, method, &judged.path, Some(&judged.ruled));
@@ -342,12 +382,9 @@ impl Conversation {
     fn refuse(&self, method: &Method, target: &str, refusal: &Refusal) -> Response<Answer> {
         let destination = &self.intercepted.meter.destination;
         let policy = self.sandbox.policy();
-        // Whatever stands for a secret is not written down either.
+        // Whatever stands for a secret, here or elsewhere, is not written down either.
         let placeholders = &self.sandbox.intercept.compiled(&policy).placeholders;
-        let plain = |text: &str| match placeholders.blot(text.as_bytes()) {
-            Some(blotted) => String::from_utf8_lossy(&blotted).into_owned(),
-            None => text.to_owned(),
-        };
+        let plain = |text: &str| judge::without_placeholders(placeholders, text);
         let (target, reason) = (plain(target), plain(&refusal.what));
         let what = format!("{method}: {reason}");
         if refusal.status == StatusCode::BAD_GATEWAY {

@@ -86,6 +86,18 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
+/// Whether a secret can go along with a request at all.
+pub(super) fn check_fits(grant: &Grant, headers: &HeaderMap) -> Result<(), SlotError> {
+    match &grant.slot {
+        Slot::GrpcMetadata { .. } if !is_grpc(headers) => Err(SlotError::NotGrpc),
+        Slot::GrpcMetadata { .. }
+        | Slot::Header { .. }
+        | Slot::Query { .. }
+        | Slot::Basic { .. }
+        | Slot::ClientCert => Ok(()),
+    }
+}
+
 /// The header that a secret of this slot stands in.
 pub(super) fn header_of(slot: &Slot) -> Option<HeaderName> {
     match slot {
@@ -101,6 +113,7 @@ pub(super) fn inject(
     headers: &mut HeaderMap,
     query: Option<&str>,
 ) -> Result<Option<String>, SlotError> {
+    check_fits(grant, headers)?;
     let grpc = is_grpc(headers);
     for name in CREDENTIALS {
         headers.remove(name);
@@ -114,7 +127,6 @@ pub(super) fn inject(
     }
     let value = match &grant.slot {
         Slot::Header { format, .. } => formatted(format.around(), &grant.value),
-        Slot::GrpcMetadata { .. } if !grpc => return Err(SlotError::NotGrpc),
         Slot::GrpcMetadata { name, format } => {
             let text = formatted(format.around(), &grant.value);
             if name.as_str().ends_with("-bin") {

@@ -1,7 +1,8 @@
 //! Carries a WebSocket: what programs send is looked through for placeholders, what hosts send for secrets.
 //!
-//! Frames keep their lengths, so they are passed on as they come. Pieces of one message are looked at together, whatever
-//! control frames come in between. Compression was not asked for, so a frame that says it is compressed ends it.
+//! Frames keep their lengths, so they are passed on as they come. Pieces are looked at together, whatever control frames
+//! come in between, and also across messages: one that ends like the beginning of a secret waits, all but its last bytes,
+//! for what follows. Compression was not asked for, so a frame that says it is compressed ends it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +19,9 @@ const PIECE: usize = 16 * 1024;
 
 /// RFC 6455: the longest frame of control.
 const CONTROL_MAX: u64 = 125;
+
+/// What a frame of control is that ends it all.
+const CLOSE: u8 = 0x08;
 
 /// What may wait behind the beginning of a secret: headers and frames of control between two pieces of a message.
 const WAITING_MAX: usize = 64 * 1024;
@@ -98,8 +102,10 @@ enum Side {
 struct Frames {
     side: Side,
     forms: Forms,
-    /// The current message's.
-    message: Scrubber,
+    /// Of all messages, one after the other.
+    messages: Scrubber,
+    /// The side has said goodbye: no message follows.
+    closed: bool,
     header: Vec<u8>,
     /// Of the frame that is being read.
     frame: Option<Current>,
@@ -115,21 +121,24 @@ struct Current {
     left: u64,
     mask: [u8; 4],
     at: usize,
+    /// Of its message.
     last: bool,
+    /// Says goodbye.
+    closes: bool,
     /// A frame of control stands for itself, and is small: it is looked at when it is whole.
     control: Option<Vec<u8>>,
 }
 
 impl Frames {
     fn new(forms: Forms, side: Side) -> Self {
-        let message = Scrubber::new(forms.clone());
+        let messages = Scrubber::new(forms.clone());
         let (header, between) = (Vec::new(), VecDeque::new());
-        Self { side, forms, message, header, frame: None, came: 0, passed: 0, between }
+        Self { side, forms, messages, closed: false, header, frame: None, came: 0, passed: 0, between }
     }
 
     /// Takes bytes; gives what may be passed on, and how many forms were found.
     fn push(&mut self, mut bytes: Bytes) -> io::Result<(Bytes, u64)> {
-        let before = self.message.found;
+        let before = self.messages.found;
         let (mut clean, mut found) = (BytesMut::with_capacity(bytes.len()), 0);
         while !bytes.is_empty() {
             let frame = match self.frame.take() {
@@ -154,18 +163,26 @@ impl Frames {
                 found += self.end(frame, &mut clean)?;
             }
         }
-        Ok((clean.freeze(), found + self.message.found - before))
+        Ok((clean.freeze(), found + self.messages.found - before))
     }
 
     /// A frame has ended. Says how many forms were found in it, if it is one of control.
     fn end(&mut self, frame: Current, clean: &mut BytesMut) -> io::Result<u64> {
         let Some(content) = frame.control else {
-            if frame.last {
-                let rest = self.message.end();
-                self.put(&rest, clean);
+            // What a program sent was passed on when it came.
+            if frame.last && self.side == Side::Host {
+                let free = self.messages.message_ended();
+                self.put(&free, clean);
             }
             return Ok(0);
         };
+        if frame.closes {
+            self.closed = true;
+            if self.side == Side::Host {
+                let rest = self.messages.end();
+                self.put(&rest, clean);
+            }
+        }
         let blotted = self.forms.blot(&content);
         let found = u64::from(blotted.is_some());
         self.put_between(masked(blotted.unwrap_or(content), frame.mask), clean)?;
@@ -183,7 +200,7 @@ impl Frames {
             return;
         }
         self.came += part.len() as u64;
-        let decided = self.message.push(Bytes::from(plain));
+        let decided = self.messages.push(Bytes::from(plain));
         match self.side {
             Side::Host => self.put(&decided, clean),
             // Passed on as it came; if there is something in it, nothing is.
@@ -261,8 +278,11 @@ impl Frames {
         if control && length > CONTROL_MAX {
             return Err(bad("a frame of control that is too long"));
         }
-        let last = first & 0x80 != 0;
-        Ok(Some(Current { left: length, mask, at: 0, last, control: control.then(Vec::new) }))
+        if self.closed && !control {
+            return Err(bad("a message after the last"));
+        }
+        let (last, closes) = (first & 0x80 != 0, first & 0x0f == CLOSE);
+        Ok(Some(Current { left: length, mask, at: 0, last, closes, control: control.then(Vec::new) }))
     }
 }
 
@@ -321,6 +341,38 @@ mod tests {
             assert_eq!(found, 3, "{step}");
             assert!(seen.starts_with(&frame(0x81, b"hello t", None)));
         }
+    }
+
+    #[test]
+    fn e_s2_a_secret_cut_into_two_messages_is_blotted_out_in_both() {
+        let halves =
+            [frame(0x81, b"a token-", None), frame(0x89, b"", None), frame(0x81, b"12345 b", None)].concat();
+        let clean =
+            [frame(0x81, b"a ******", None), frame(0x89, b"", None), frame(0x81, b"***** b", None)].concat();
+        // What one message shows of the beginning is three bytes.
+        let bytes = SECRET.chunks(1).flat_map(|byte| frame(0x81, byte, None)).collect::<Vec<_>>();
+        let shown = b"tok********".chunks(1).flat_map(|byte| frame(0x81, byte, None)).collect::<Vec<_>>();
+        // Nothing follows the last message, so what it holds is no secret.
+        let last = [frame(0x81, b"a token-", None), frame(0x88, b"", None)].concat();
+        for step in [1, 2, 5, 1_000] {
+            assert_eq!(pushed(Side::Host, &halves, step).unwrap(), (clean.clone(), 1), "{step}");
+            assert_eq!(pushed(Side::Host, &bytes, step).unwrap(), (shown.clone(), 1), "{step}");
+            assert_eq!(pushed(Side::Host, &last, step).unwrap(), (last.clone(), 0), "{step}");
+        }
+        let after = [last, frame(0x81, b"12345", None)].concat();
+        assert!(pushed(Side::Host, &after, 1_000).is_err(), "a message after the last");
+    }
+
+    #[test]
+    fn a_programs_message_is_passed_on_as_it_came_however_it_ends() {
+        let mask = Some([1, 2, 3, 4]);
+        let sent = [frame(0x81, b"what is it", mask), frame(0x81, b"a token-", mask), frame(0x88, b"", mask)]
+            .concat();
+        for step in [1, 3, 1_000] {
+            assert_eq!(pushed(Side::Program, &sent, step).unwrap(), (sent.clone(), 0), "{step}");
+        }
+        let cut = [frame(0x81, b"a token-", mask), frame(0x81, b"12345", mask)].concat();
+        assert_eq!(pushed(Side::Program, &cut, 3).unwrap().1, 1);
     }
 
     #[test]

@@ -1,0 +1,164 @@
+//! E-S6, E-S7: what stands for a secret, where it does not belong, and what stands for somebody else's.
+
+use serde_json::Value;
+
+use super::{
+    Attempt, again, answered, apply, audited, audited_times, inside, kept, outside, row, usual, weakly,
+};
+use crate::ground::{Ground, Sandbox};
+use crate::report::{Finding, Row, Trouble, ensure};
+
+pub(crate) const ROWS: &[Row] = &[
+    row("E-S6", "a placeholder where it does not belong", misplaced, misplaced_weakly),
+    row("E-S7", "another sandbox's placeholder, and a guessed one", foreign, foreign_weakly),
+];
+
+/// `fake` in every place of a request; the answer says whether it was let through.
+const PLACES: &str = r#"
+def places(tag, fake, path='/v1/placed', host='up.example'):
+    def header(name, value): return ('%s: %s\r\n' % (name, value)).encode()
+    basic = base64.b64encode(('me:' + fake).encode()).decode()
+    ask(tag + 'url', '%s/%s' % (path, fake), host)
+    ask(tag + 'query', '%s?key=%s' % (path, fake), host)
+    ask(tag + 'escaped', '%s?key=%s' % (path, ''.join('%%%02x' % ord(c) for c in fake)), host)
+    ask(tag + 'header', path, host, more=header('X-Other', fake))
+    ask(tag + 'name', path, host, more=header('X-' + fake, '1'))
+    ask(tag + 'case', path, host, more=header('X-Other', fake.upper()))
+    ask(tag + 'basic', path, host, more=header('X-Other', 'Basic ' + basic))
+    ask(tag + 'cookie', path, host, more=header('X-Other', 'a=b; key=' + fake))
+    ask(tag + 'hex', path, host, more=header('X-Other', fake.encode().hex()))
+    ask(tag + 'body', path, host, 'POST', body=('x' * 200 + fake).encode())
+    form = '--b\r\nContent-Disposition: form-data; name="key"\r\n\r\n%s\r\n--b--\r\n' % fake
+    ask(tag + 'form', path, host, 'POST', header('Content-Type', 'multipart/form-data; boundary=b'), form.encode())
+    ask(tag + 'json', path, host, 'POST', body=('{"key": "%s"}' % base64.b64encode(fake.encode()).decode()).encode())
+    http2(tag + 'h2', host, [('x-other', fake)], path, host)
+    s, head = web_socket(path.replace('placed', 'socket'), host)
+    say(s, fake[:len(fake) // 2].encode()); say(s, fake[len(fake) // 2:].encode()); say(s, b'over')
+    heard = hear(s, b'over')
+    tell(tag + 'socket', 200 if b'over' in heard else 403, heard)
+"#;
+
+/// Every attempt was refused and is an alarm; no host heard the placeholder.
+fn alarmed(sandbox: &Sandbox<'_>, found: &[Attempt], fake: &str, words: &str) -> Result<(), Trouble> {
+    answered(found, &[403])?;
+    kept(found)?;
+    let alarm = |event: &Value| {
+        event["action"] == "egress.alarm"
+            && event["outcome"] == "denied"
+            && event["reason"].as_str().is_some_and(|reason| reason.contains(words))
+    };
+    audited_times(sandbox, found.len(), "an alarm", alarm);
+    let arrived = outside().records.sent_to(|_| true).contains(fake);
+    ensure(!arrived, || format!("the placeholder arrived: {found:?}"))?;
+    let log = serde_json::to_string(&super::events(sandbox)).unwrap();
+    ensure(!log.contains(&fake[12..]), || "the log holds the placeholder".to_owned())
+}
+
+/// The placeholder that a sandbox has.
+fn placeholder(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
+    let fake = sandbox.sh("printf %s \"$API_KEY\"").out;
+    ensure(fake.starts_with("sk-") && fake.len() > 40, || format!("no placeholder: {fake:?}"))?;
+    Ok(fake)
+}
+
+/// The placeholder in its own place is replaced by the secret.
+fn replaced(sandbox: &Sandbox<'_>, fake: &str) -> Result<(), Trouble> {
+    let found =
+        again(sandbox, &format!("ask('good', '/v1/replaced', more=b'Authorization: Bearer {fake}\\r\\n')"))?;
+    answered(&found, &[200])?;
+    kept(&found)?;
+    let sent = outside().records.with("replaced").last().map(|seen| seen.header("authorization"));
+    ensure(sent == Some(format!("Bearer {}", outside().secret)), || format!("the host got {sent:?}"))
+}
+
+fn misplaced(sandbox: &Sandbox<'_>) -> Finding {
+    apply(sandbox, &usual());
+    let fake = placeholder(sandbox)?;
+    replaced(sandbox, &fake)?;
+    let elsewhere = "
+ask('elsewhere', '/v1/placed', 'other.example', more=b'Authorization: Bearer %s\\r\\n' % KEY.encode())
+ask('beyond', '/v2/placed', more=b'Authorization: Bearer %s\\r\\n' % KEY.encode())
+ask('unguarded', '/open/placed', more=b'Authorization: Bearer %s\\r\\n' % KEY.encode())
+";
+    let found = again(sandbox, &format!("{PLACES}\nplaces('', KEY)\n{elsewhere}"))?;
+    alarmed(sandbox, &found, &fake, "a placeholder stands in")?;
+    replaced(sandbox, &fake)?;
+    Ok(format!("{} places, all refused with an alarm; in its own it is replaced", found.len()))
+}
+
+fn misplaced_weakly(_: &Ground) -> Finding {
+    heard("places('', KEY)", "sk-fake-0123456789")
+}
+
+/// All places are heard where nobody is in between.
+fn heard(body: &str, fake: &str) -> Finding {
+    let before = outside().records.heard("", "/v1/placed");
+    let found = weakly(&format!("{PLACES}\n{body}"))?;
+    let after = outside().records.heard("", "/v1/placed");
+    // The socket has another path.
+    ensure(after - before == found.len() - 1, || format!("{} arrived of {found:?}", after - before))?;
+    answered(&found, &[200])?;
+    ensure(outside().records.times(fake) > 4, || "the hosts did not hear it".to_owned())?;
+    Ok(format!("all {} are answered where nobody is in between", found.len()))
+}
+
+fn foreign(sandbox: &Sandbox<'_>) -> Finding {
+    let other = sandbox.ground.sandbox(&[]);
+    apply(&other, &usual());
+    let theirs = placeholder(&other)?;
+    apply(sandbox, &usual());
+    let own = placeholder(sandbox)?;
+    ensure(own != theirs, || "two lineages have one placeholder".to_owned())?;
+    replaced(sandbox, &own)?;
+    replaced(&other, &theirs)?;
+    other.delete();
+    // Also of a sandbox that is gone; in the very place where its own would be replaced; and one that nobody has.
+    let guess = format!("{}{}", &own[..own.len() - 4], "0000");
+    let slot = |name: &str, fake: &str| {
+        format!("ask('{name}', '/v1/placed', more=b'Authorization: Bearer {fake}\\r\\n')\n")
+    };
+    let body = format!(
+        "{PLACES}\n{}{}{}places('', '{theirs}')",
+        slot("in-place", &theirs),
+        slot("guess", &guess),
+        slot("both", &format!("{own} {theirs}"))
+    );
+    let found = again(sandbox, &body)?;
+    alarmed(sandbox, &found, &theirs, "placeholder")?;
+    audited(sandbox, "whose it is not", |event| {
+        event["reason"] == "a placeholder that is not this sandbox's stands in the request"
+    });
+    replaced(sandbox, &own)?;
+    forked(sandbox, &own)?;
+    Ok(format!("{} attempts, all refused with an alarm; a fork's means what the fork may do", found.len()))
+}
+
+/// A fork holds its source's placeholder, which means there what the fork's own rules say.
+fn forked(sandbox: &Sandbox<'_>, own: &str) -> Result<(), Trouble> {
+    let daemon = &sandbox.ground.daemon;
+    daemon.ok(&["fork", &sandbox.id, "--name", "fork-of-s7", "--files-only"]);
+    let outcome = (|| {
+        let rules = [serde_json::json!({ "host": "up.example" })];
+        let (status, text) = super::try_apply(sandbox.ground, "fork-of-s7", &rules);
+        ensure(status == 200, || text)?;
+        let header = format!("Authorization: Bearer {own}");
+        let line =
+            ["exec", "fork-of-s7", "--", "curl", "-sS", "-i", "-H", &header, "https://up.example/v1/placed"];
+        let said = String::from_utf8_lossy(&daemon.cli(&line).stdout).into_owned();
+        sandbox.heard(said.as_bytes());
+        ensure(said.contains(" 403") && said.contains("placeholder"), || format!("the fork got {said}"))
+    })();
+    daemon.ok(&["rm", "-f", "fork-of-s7"]);
+    outcome
+}
+
+fn foreign_weakly(_: &Ground) -> Finding {
+    heard("places('', KEY)", "sk-fake-0123456789")
+}
+
+/// For rows that only want to know that the way is open.
+pub(super) fn works(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
+    let found = inside(sandbox, "ask('good', '/v1/works')")?;
+    answered(&found, &[200])?;
+    kept(&found)
+}
