@@ -21,6 +21,7 @@ use super::client::Intercepted;
 use super::exchange::{Described, Exchange, action_of};
 use super::guard::Gate;
 use super::judge::{self, Asked, Placeholders, Refusal, Ruled};
+use super::rest::{Kept, Lent, Rest};
 use super::scrub::Forms;
 use super::upstream::{self, Key, Lease};
 use super::{Compiled, path, slots, websocket};
@@ -84,20 +85,28 @@ pub(super) fn forms_of(grant: &Grant) -> Forms {
 pub(super) async fn handle(
     conversation: Arc<Conversation>,
     request: Request<Incoming>,
-) -> Result<Response<Answer>, Infallible> {
+) -> Result<Response<Kept<Answer>>, Infallible> {
+    let rest = Rest::default();
+    let request = request.map(|body| rest.lend(body));
     let (method, target) = (request.method().clone(), request.uri().path().to_owned());
     let upgrade = request.headers().contains_key(header::UPGRADE) && request.version() < Version::HTTP_2;
     let outcome = conversation.answer(request).await;
-    let mut response = outcome.unwrap_or_else(|refusal| conversation.refuse(&method, &target, &refusal));
+    let mut response = match outcome {
+        Ok(response) => response,
+        Err(refusal) => {
+            rest.read().await;
+            conversation.refuse(&method, &target, &refusal)
+        }
+    };
     if upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
         // What follows was not looked at, and is not going to be.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response)
+    Ok(response.map(|answer| Kept::new(answer, rest)))
 }
 
 impl Conversation {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Answer>, Refusal> {
+    async fn answer(&self, request: Request<Lent>) -> Result<Response<Answer>, Refusal> {
         if let Some((status, what)) = self.gate.malformed(request.headers()) {
             return Err(Refusal::new(status, format!("the request is malformed: {what}")));
         }
@@ -123,7 +132,7 @@ impl Conversation {
         &self,
         policy: &'a Policy,
         directives: &'a Directives,
-        request: &Request<Incoming>,
+        request: &Request<Lent>,
         path: String,
     ) -> Result<Judged<'a>, Refusal> {
         let (uri, headers) = (request.uri(), request.headers());
@@ -181,7 +190,7 @@ impl Conversation {
     async fn ask_for_approval(
         &self,
         directives: &Directives,
-        request: &Request<Incoming>,
+        request: &Request<Lent>,
         judged: &Judged<'_>,
     ) -> Result<(), Refusal> {
         let Some(approve) = judged.ruled.rule.approve else { return Ok(()) };
@@ -231,11 +240,7 @@ impl Conversation {
         Key { host: self.host.clone(), port: self.port, secret }
     }
 
-    async fn pass_on(
-        &self,
-        request: Request<Incoming>,
-        judged: Judged<'_>,
-    ) -> Result<Response<Answer>, Refusal> {
+    async fn pass_on(&self, request: Request<Lent>, judged: Judged<'_>) -> Result<Response<Answer>, Refusal> {
         let (parts, body) = request.into_parts();
         let request = prepare(parts, body, &judged)?;
         let (identity, key) = (identity(&judged), self.key(&judged));
@@ -249,7 +254,7 @@ impl Conversation {
 
     async fn pass_upgrade(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<Lent>,
         judged: Judged<'_>,
     ) -> Result<Response<Answer>, Refusal> {
         let client = hyper::upgrade::on(&mut request);
@@ -397,7 +402,7 @@ fn identity<'a>(judged: &Judged<'a>) -> Option<&'a burrow_model::SecretBytes> {
 }
 
 /// The request as the host gets it.
-fn prepare(mut parts: Parts, body: Incoming, judged: &Judged<'_>) -> Result<Request<RequestBody>, Refusal> {
+fn prepare(mut parts: Parts, body: Lent, judged: &Judged<'_>) -> Result<Request<RequestBody>, Refusal> {
     slots::strip_hop(&mut parts.headers);
     parts.headers.remove(header::HOST);
     parts.extensions.clear();
@@ -431,7 +436,7 @@ fn size_of_head(headers: &HeaderMap, target: &str) -> usize {
 #[derive(Clone, Copy, Debug)]
 struct Websocket;
 
-fn upgrade_of(request: &Request<Incoming>) -> Result<Option<Websocket>, Refusal> {
+fn upgrade_of(request: &Request<Lent>) -> Result<Option<Websocket>, Refusal> {
     let Some(protocol) = request.headers().get(header::UPGRADE) else { return Ok(None) };
     if request.version() >= Version::HTTP_2 {
         return Ok(None);
