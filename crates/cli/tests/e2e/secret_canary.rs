@@ -248,8 +248,21 @@ fn in_memory(daemon: &Daemon, secrets: &[String]) {
     );
     let mut places = Places::new();
     places.memory("the sandbox's processes", daemon.inventory().processes);
-    places.memory("the daemon", [daemon.pid()]);
     places.clean(secrets);
+    let mut places = Places::new();
+    places.memory("the daemon", [daemon.pid()]);
+    // It may be handing it over at this moment, and holds it for no longer than that takes.
+    let mut last = Value::Null;
+    let deadline = std::time::Instant::now() + crate::harness::PATIENCE;
+    while std::time::Instant::now() < deadline {
+        let (_, found, marker, hits) = places.scan(secrets).remove(0);
+        assert!(marker > 0, "the scanner does not find what is there");
+        if found == 0 {
+            return;
+        }
+        last = hits;
+    }
+    panic!("the daemon goes on holding the secret: {last}");
 }
 
 fn in_answers(daemon: &Daemon, secrets: &[String], exec: &str, refused: &str) {

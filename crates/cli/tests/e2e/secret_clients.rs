@@ -196,7 +196,16 @@ pub(crate) fn wheels() -> Option<PathBuf> {
     made("wheels", |into| {
         let mut pip = Command::new("pip");
         let platform = format!("manylinux2014_{}", std::env::consts::ARCH);
-        pip.args(["download", "--quiet", "--only-binary", ":all:", "--implementation", "cp"]);
+        pip.args([
+            "download",
+            "--quiet",
+            "--retries",
+            "2",
+            "--only-binary",
+            ":all:",
+            "--implementation",
+            "cp",
+        ]);
         pip.args(["--python-version", PYTHON, "--platform", &platform]).args(WHEELS).arg("--dest").arg(into);
         works(&mut pip)
     })

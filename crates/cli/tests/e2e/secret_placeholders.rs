@@ -23,6 +23,7 @@ while True:
     request = urllib.request.Request("https://openai.example/v1/chat/completions", b"{}", {"Authorization": "Bearer " + key})
     try: status = urllib.request.urlopen(request, timeout=50).status
     except urllib.error.HTTPError as error: status = error.code
+    except Exception as error: status = error
     with open("/root/told.new", "w") as file: file.write(f"{asked} {status}")
     os.rename("/root/told.new", "/root/told")
     done = asked
@@ -32,11 +33,11 @@ while True:
 #[track_caller]
 fn call(daemon: &Daemon, sandbox: &str, arguments: &str) -> String {
     let line = format!(
-        "K=\"$OPENAI_API_KEY\"; curl -sS --max-time 60 -o /tmp/answer -w '%{{http_code}}' {arguments} 2>&1; echo; cat /tmp/answer"
+        "K=\"$OPENAI_API_KEY\"; curl -sS --max-time 60 -o /tmp/answer -w '%{{http_code}}' {arguments} 2>&1; echo; cat /tmp/answer; rm -f /tmp/answer"
     );
     let said = daemon.sh(sandbox, &line);
     assert!(!said.contains(&secret_of("openai")), "{said}");
-    // Whatever curl itself has to say stands before it.
+    // Whatever curl itself has to say stands there instead.
     said.lines().next().unwrap_or_default().to_owned()
 }
 
@@ -97,10 +98,17 @@ fn a_placeholder_is_swapped_in_its_slot_towards_its_host_and_blocked_anywhere_el
     let found = eventually("every one of them in the audit log", || {
         Some(alarms(&daemon)).filter(|alarms| alarms.len() >= elsewhere.len())
     });
-    assert_eq!(found.len(), elsewhere.len(), "{found:?}");
     for alarm in &found {
         assert_eq!(alarm["outcome"], "denied", "{alarm}");
         assert!(!alarm.to_string().contains(&secret_of("openai")), "{alarm}");
+    }
+    // Whoever is refused is told, also in the middle of sending something.
+    daemon.sh("alpha", "head -c 700000 /dev/zero | tr '\\0' a > /tmp/long");
+    for version in ["--http1.1", "--http2"] {
+        for _ in 0..5 {
+            let arguments = format!("{version} -H \"X-Else: $K\" --data-binary @/tmp/long {CHAT}");
+            assert_eq!(call(&daemon, "alpha", &arguments), "403", "{version}");
+        }
     }
     // The control: the same calls without it are let through.
     assert_eq!(call(&daemon, "alpha", "-d hello https://curl.example/a"), "200");
