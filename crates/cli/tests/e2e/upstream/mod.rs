@@ -112,7 +112,10 @@ impl Seen {
             "anthropic" | "java" => {
                 self.header(if self.host == "java" { "x-key" } else { "x-api-key" }).to_owned()
             }
-            "ws" => self.query.clone(),
+            "ws" => {
+                let mut given = self.query.split('&');
+                given.find(|pair| pair.starts_with("token=")).unwrap_or_default().to_owned()
+            }
             _ => self.header("authorization").to_owned(),
         }
     }

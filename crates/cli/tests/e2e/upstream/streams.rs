@@ -27,6 +27,7 @@ fn grpc(seen: &Seen, request: Request<Incoming>) -> Answer {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", if seen.path.ends_with("/Fail") { "7" } else { "0" }.parse().unwrap());
     trailers.insert("grpc-message", format!("by {}", seen.credential()).parse().unwrap());
+    trailers.insert("x-said", seen.credential().parse().unwrap());
     trailers.insert("x-mark", seen.header("x-mark").parse().unwrap());
     let state = (request.into_body(), Some(trailers));
     let stream = futures_util::stream::unfold(state, |(mut body, mut trailers)| async move {
