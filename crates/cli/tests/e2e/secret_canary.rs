@@ -177,12 +177,37 @@ open("/root/done", "w").close()
 while True: time.sleep(1)
 "#;
 
-/// Sets a secret by a connection that its client keeps open, and hands that back.
-fn set_by_hand(daemon: &Daemon, method: &str, path: &str, body: &str) -> (String, TcpStream) {
+fn rotation(value: &str) -> String {
+    json!({ "value": base64::engine::general_purpose::STANDARD.encode(value) }).to_string()
+}
+
+/// Asks by a connection of HTTP/2, and keeps its end of it open with what comes back.
+fn post_by_http2(daemon: &Daemon, path: &str, body: String) -> (u16, impl Sized + use<>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (url, key) = (daemon.url(), daemon.key());
+    let asked = async move {
+        let stream = tokio::net::TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::post(format!("{url}{path}"))
+            .header("authorization", format!("Bearer {key}"))
+            .header("content-type", "application/json")
+            .body(http_body_util::Full::new(bytes::Bytes::from(body)))
+            .unwrap();
+        (sender.send_request(request).await.unwrap().status().as_u16(), sender)
+    };
+    let (status, sender) = runtime.block_on(asked);
+    (status, (sender, runtime))
+}
+
+/// Asks by a connection that is kept open, and hands that back.
+fn post_by_hand(daemon: &Daemon, path: &str, body: &str) -> (String, TcpStream) {
     let address = daemon.url().trim_start_matches("http://").to_owned();
     let mut stream = TcpStream::connect(&address).unwrap();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n",
         daemon.key(),
         body.len()
@@ -219,18 +244,19 @@ fn a_planted_secret_is_found_nowhere_but_in_the_egress_process() {
     assert_eq!(seen.len(), 4, "it reached its host: {seen:?}");
     let mut secrets = vec![secret_of("curl")];
 
-    // Another value, by a client that does not hang up, and refused bodies with it: nothing of them is told or kept.
-    let rotated = "second+1c9ab2/e07f44=real".to_owned();
-    let value = base64::engine::general_purpose::STANDARD.encode(&rotated);
-    let body = json!({ "value": value }).to_string();
-    let (refused, _open) =
-        set_by_hand(&daemon, "POST", "/v1/secrets/curl/rotate", &body.replace("value", "valeu"));
+    // Other values, by clients that do not hang up, and refused bodies with them: nothing of that is told or kept.
+    let (second, third) = ("second+1c9ab2/e07f44=real", "third+a07733/c1d2e9=real");
+    let body = rotation(second);
+    let path = "/v1/secrets/curl/rotate";
+    let (refused, _open) = post_by_hand(&daemon, path, &body.replace("value", "valeu"));
     assert!(refused.starts_with("HTTP/1.1 400") && refused.contains("valeu"), "{refused}");
-    let (answer, _also_open) = set_by_hand(&daemon, "POST", "/v1/secrets/curl/rotate", &body);
+    let (answer, _also_open) = post_by_hand(&daemon, path, &body);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    upstream.expect("curl", &rotated);
-    secrets.push(rotated);
-    let call = format!("curl -sS -o /dev/null -w '%{{http_code}}' https://curl.example/{MARKER}");
+    let (status, _open_too) = post_by_http2(&daemon, path, rotation(third));
+    assert_eq!(status, 200);
+    upstream.expect("curl", third);
+    secrets.extend([second.to_owned(), third.to_owned()]);
+    let call = format!("curl -sS -o /dev/null -w '%{{http_code}}' https://curl.example/{MARKER}; true");
     eventually("the new value to be used", || (daemon.sh(MARKER, &call) == "200").then_some(()));
 
     in_memory(&daemon, &secrets);
