@@ -2,6 +2,12 @@
 
 use std::process::ExitCode;
 
+use burrow_daemon::Clearing;
+
+/// Here, since a program has one. `burrow serve` has it clear what is freed.
+#[global_allocator]
+static MEMORY: Clearing = Clearing;
+
 fn main() -> ExitCode {
     burrow_cli::main()
 }

@@ -4,6 +4,7 @@
 
 mod admin_key;
 mod audit;
+mod clearing;
 pub mod config;
 mod convert;
 mod egress;
@@ -24,6 +25,7 @@ mod testing;
 mod vault;
 mod wiring;
 
+pub use clearing::Clearing;
 pub use config::{Config, ConfigError};
 pub use epoch::EpochError;
 pub use memory::MemorySetupError;

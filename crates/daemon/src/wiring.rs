@@ -156,6 +156,7 @@ impl ServeError {
 
 /// Runs the daemon until it is told to end.
 pub fn run(options: ServeOptions) -> Result<(), ServeError> {
+    crate::Clearing::begin();
     let config = Config::load(options.config.as_deref())?;
     let level = telemetry::start(&config.log);
     let _instance = Instance::claim(&config)?;

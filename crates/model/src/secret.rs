@@ -159,9 +159,12 @@ impl TryFrom<String> for SecretBytes {
 }
 
 impl Serialize for SecretBytes {
-    /// Straight to where it goes: a text in between would stay in memory that nobody clears.
+    /// By one text that is cleared: a formatter would leave pieces of it on the stack.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&data_encoding::BASE64.encode_display(self.expose()))
+        let length = data_encoding::BASE64.encode_len(self.expose().len());
+        let mut text = zeroize::Zeroizing::new(String::with_capacity(length));
+        data_encoding::BASE64.encode_append(self.expose(), &mut text);
+        serializer.serialize_str(&text)
     }
 }
 

@@ -67,6 +67,8 @@ impl KeyFile {
 /// Complete and synced under another name before it has its own: a key that is cut off would seal what nothing opens.
 fn make(path: &Path) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    // Of a name alone it is empty, which is no folder to make or open.
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     fs::create_dir_all(directory)?;
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");

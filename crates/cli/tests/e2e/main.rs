@@ -13,6 +13,7 @@ mod inventory;
 mod island;
 mod survivor;
 mod terminal;
+mod upstream;
 
 mod api;
 mod audit;
@@ -39,6 +40,9 @@ mod mirrors;
 mod own_door;
 mod ports;
 mod sandbox_world;
+mod secret_canary;
+mod secret_clients;
+mod secret_placeholders;
 mod secrets;
 mod services;
 mod sleep;

@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::App;
 use super::error::ApiError;
+use crate::server::Farewell;
 
 /// A JSON body is small: whoever needs longer than this to send one holds a request slot for nothing.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -71,7 +72,8 @@ impl FromRequest<Arc<App>> for RawMemoryBody {
     }
 }
 
-/// A JSON body that holds a secret: nothing of it is told back, and what it came in is cleared where that can be done.
+/// A JSON body that holds a secret: nothing of it is told back, and the connection it came by ends with the answer. Its
+/// buffers, which nobody else can clear, are cleared as they are freed (`clearing`).
 #[derive(Debug)]
 pub(crate) struct SecretBody<T>(pub(crate) T);
 
@@ -79,13 +81,11 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for SecretBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
-        let bytes = read_json(request, app.config.bounds.json_body_bytes, "limits.json_body").await?;
-        let parsed = parse_quietly(&bytes);
-        // Bytes that the connection still holds cannot be cleared; a value travels as base64, never as itself.
-        if let Ok(mut owned) = bytes.try_into_mut() {
-            zeroize::Zeroize::zeroize(&mut *owned);
+        if let Some(farewell) = request.extensions().get::<Farewell>() {
+            farewell.say();
         }
-        parsed.map(Self)
+        let bytes = read_json(request, app.config.bounds.json_body_bytes, "limits.json_body").await?;
+        parse_quietly(&bytes).map(Self)
     }
 }
 

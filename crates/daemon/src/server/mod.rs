@@ -189,10 +189,13 @@ impl Connection {
     async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S) {
         let activity = Arc::new(Activity::new(self.patience));
         let (router, noted, peer) = (self.router.clone(), activity.clone(), self.peer);
+        let farewell = Farewell::default();
+        let last = farewell.clone();
         let service = tower::service_fn(move |mut request: Request<Incoming>| {
             let in_flight = noted.begin(request.version() == Version::HTTP_2);
             request.extensions_mut().insert(in_flight);
             request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(last.clone());
             router.clone().call(request.map(Body::new))
         });
         let io = TokioIo::new(Watched::new(stream, activity.clone()));
@@ -201,6 +204,7 @@ impl Connection {
         // In a set of their own: it looks at one of them only when that one has something to say, and not at every byte.
         let mut ends: FuturesUnordered<BoxFuture<'_, End>> = FuturesUnordered::new();
         ends.push(Box::pin(self.stop.cancelled().map(|()| End::WhenDone)));
+        ends.push(Box::pin(farewell.0.cancelled().map(|()| End::WhenDone)));
         ends.push(Box::pin(activity.overdue().map(|()| End::Now)));
         loop {
             tokio::select! {
@@ -217,6 +221,16 @@ impl Connection {
                 },
             }
         }
+    }
+}
+
+/// Ends the connection a request came by, once it is answered: what the connection was read into goes with it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Farewell(CancellationToken);
+
+impl Farewell {
+    pub(crate) fn say(&self) {
+        self.0.cancel();
     }
 }
 

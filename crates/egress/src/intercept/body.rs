@@ -11,13 +11,14 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::exchange::Exchange;
+use super::rest::Lent;
 use super::scrub::{Forms, Scrubber};
 use super::upstream::Lease;
 
 /// What a program sends. A placeholder in it ends the request, and so does a budget that is used up.
 #[derive(Debug)]
 pub(super) struct RequestBody {
-    inner: Incoming,
+    inner: Lent,
     /// Only finds: what it holds has been passed on, except for the end of a placeholder.
     finder: Scrubber,
     placeholders: Forms,
@@ -25,7 +26,7 @@ pub(super) struct RequestBody {
 }
 
 impl RequestBody {
-    pub(super) fn new(inner: Incoming, placeholders: Forms, exchange: Arc<Exchange>) -> Self {
+    pub(super) fn new(inner: Lent, placeholders: Forms, exchange: Arc<Exchange>) -> Self {
         let finder = Scrubber::new(placeholders.clone());
         Self { inner, finder, placeholders, exchange }
     }

@@ -184,7 +184,8 @@ fn is_in_its_slot(grant: &Grant, headers: &HeaderMap, query: Option<&str>) -> bo
     }
 }
 
-/// Refuses a request in whose head a placeholder stands anywhere but in the slot of the secret that goes along (E-S6).
+/// Refuses a request in whose head a placeholder stands anywhere but in the slot of the secret that goes along, or in
+/// another header for keys, which that secret has taken away (E-S6).
 pub(super) fn check_placeholders(
     directives: &Directives,
     going: Option<&Grant>,
@@ -198,6 +199,7 @@ pub(super) fn check_placeholders(
         let slot = own.then(|| slots::header_of(&grant.slot)).flatten();
         let elsewhere = |(name, value): (&HeaderName, &http::HeaderValue)| {
             slot.as_ref() != Some(name)
+                && !(own && slots::is_for_keys(name))
                 && (in_value(&forms, value.as_bytes()) || forms.are_in(name.as_str().as_bytes()))
         };
         if headers.iter().any(elsewhere) {
@@ -373,6 +375,9 @@ mod tests {
         };
         let fake = "fake-0123456789";
         assert!(check(true, "/v1/chat", "authorization", &format!("Bearer {fake}")).is_ok());
+        // An SDK that fills another header than the owner chose: it is taken away as the secret is put in.
+        assert!(check(true, "/v1/chat", "x-api-key", fake).is_ok());
+        assert!(check(false, "/v1/chat", "x-api-key", fake).is_err());
         // To another host, or without the secret going along.
         assert!(check(false, "/v1/chat", "authorization", &format!("Bearer {fake}")).is_err());
         let basic = data_encoding::BASE64.encode(format!("me:{fake}").as_bytes());

@@ -31,6 +31,7 @@ mod judge;
 mod leaf;
 mod memory;
 mod path;
+mod rest;
 mod scrub;
 mod service;
 mod slots;

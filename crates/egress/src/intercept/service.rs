@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
@@ -21,6 +21,7 @@ use super::client::Intercepted;
 use super::exchange::{Described, Exchange, action_of};
 use super::guard::Gate;
 use super::judge::{self, Asked, Placeholders, Refusal, Ruled};
+use super::rest::{Kept, Lent, Rest};
 use super::scrub::Forms;
 use super::upstream::{self, Key, Lease};
 use super::{Compiled, path, slots, websocket};
@@ -29,10 +30,6 @@ use crate::policy::{Denial, Policy, ProtocolSeen};
 use crate::proxy::Shared;
 use crate::sandbox::Sandbox;
 use crate::{Directives, Grant};
-
-/// What is read of the body of a request that is refused, and for how long.
-const DRAINED_MAX: usize = 64 * 1024;
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Headers of an answer that are about our connection to the host, or would lead around us.
 const NOT_PASSED_BACK: [HeaderName; 9] = [
@@ -88,45 +85,32 @@ pub(super) fn forms_of(grant: &Grant) -> Forms {
 pub(super) async fn handle(
     conversation: Arc<Conversation>,
     request: Request<Incoming>,
-) -> Result<Response<Answer>, Infallible> {
+) -> Result<Response<Kept<Answer>>, Infallible> {
+    let rest = Rest::default();
+    let request = request.map(|body| rest.lend(body));
     let (method, target) = (request.method().clone(), request.uri().path().to_owned());
     let upgrade = request.headers().contains_key(header::UPGRADE) && request.version() < Version::HTTP_2;
-    let mut request = Some(request);
-    let outcome = conversation.answer(&mut request).await;
-    let mut response = outcome.unwrap_or_else(|refusal| conversation.refuse(&method, &target, &refusal));
     // One who asked whether to send a body at all is told by the answer.
-    let unasked = |request: &Request<Incoming>| !upgrade && !request.headers().contains_key(header::EXPECT);
-    if let Some(request) = request.filter(unasked) {
-        drain(request.into_body()).await;
-    }
+    let asks = request.headers().contains_key(header::EXPECT);
+    let outcome = conversation.answer(request).await;
+    let mut response = match outcome {
+        Ok(response) => response,
+        Err(refusal) => {
+            if !upgrade && !asks {
+                rest.read().await;
+            }
+            conversation.refuse(&method, &target, &refusal)
+        }
+    };
     if upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
         // What follows was not looked at, and is not going to be.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response)
-}
-
-/// Reads the rest of a request that is refused, if it is small and comes soon: some clients do not look at an answer that
-/// comes before they have sent all of theirs.
-async fn drain(mut body: Incoming) {
-    let read = async {
-        let mut left = DRAINED_MAX;
-        while let Some(Ok(frame)) = body.frame().await {
-            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
-            if left == 0 {
-                return;
-            }
-        }
-    };
-    // Whatever did not come is not waited for.
-    let _ = tokio::time::timeout(DRAIN_TIMEOUT, read).await;
+    Ok(response.map(|answer| Kept::new(answer, rest)))
 }
 
 impl Conversation {
-    /// Takes the request where it is passed on, and leaves it where it is refused.
-    async fn answer(&self, waiting: &mut Option<Request<Incoming>>) -> Result<Response<Answer>, Refusal> {
-        let gone = || Refusal::new(StatusCode::BAD_REQUEST, "there is no request");
-        let request = waiting.as_ref().ok_or_else(gone)?;
+    async fn answer(&self, request: Request<Lent>) -> Result<Response<Answer>, Refusal> {
         if let Some((status, what)) = self.gate.malformed(request.headers()) {
             return Err(Refusal::new(status, format!("the request is malformed: {what}")));
         }
@@ -137,12 +121,11 @@ impl Conversation {
         let policy = self.sandbox.policy();
         let none = || Refusal::forbidden("the policy was changed and no longer allows it");
         let directives = policy.directives().ok_or_else(none)?;
-        let upgrade = upgrade_of(request)?;
-        let judged = self.judge(&policy, directives, request, path)?;
+        let upgrade = upgrade_of(&request)?;
+        let judged = self.judge(&policy, directives, &request, path)?;
         self.take_budget(&judged)?;
-        self.ask_for_approval(directives, request, &judged).await?;
+        self.ask_for_approval(directives, &request, &judged).await?;
         self.write_down(&judged).await?;
-        let request = waiting.take().ok_or_else(gone)?;
         match upgrade {
             None => self.pass_on(request, judged).await,
             Some(Websocket) => self.pass_upgrade(request, judged).await,
@@ -153,7 +136,7 @@ impl Conversation {
         &self,
         policy: &'a Policy,
         directives: &'a Directives,
-        request: &Request<Incoming>,
+        request: &Request<Lent>,
         path: String,
     ) -> Result<Judged<'a>, Refusal> {
         let (uri, headers) = (request.uri(), request.headers());
@@ -216,7 +199,7 @@ impl Conversation {
     async fn ask_for_approval(
         &self,
         directives: &Directives,
-        request: &Request<Incoming>,
+        request: &Request<Lent>,
         judged: &Judged<'_>,
     ) -> Result<(), Refusal> {
         let Some(approve) = judged.ruled.rule.approve else { return Ok(()) };
@@ -271,11 +254,7 @@ impl Conversation {
         Key { host: self.host.clone(), port: self.port, secret }
     }
 
-    async fn pass_on(
-        &self,
-        request: Request<Incoming>,
-        judged: Judged<'_>,
-    ) -> Result<Response<Answer>, Refusal> {
+    async fn pass_on(&self, request: Request<Lent>, judged: Judged<'_>) -> Result<Response<Answer>, Refusal> {
         let (parts, body) = request.into_parts();
         let request = prepare(parts, body, &judged)?;
         let (identity, key) = (identity(&judged), self.key(&judged));
@@ -289,7 +268,7 @@ impl Conversation {
 
     async fn pass_upgrade(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<Lent>,
         judged: Judged<'_>,
     ) -> Result<Response<Answer>, Refusal> {
         let client = hyper::upgrade::on(&mut request);
@@ -434,7 +413,7 @@ fn identity<'a>(judged: &Judged<'a>) -> Option<&'a burrow_model::SecretBytes> {
 }
 
 /// The request as the host gets it.
-fn prepare(mut parts: Parts, body: Incoming, judged: &Judged<'_>) -> Result<Request<RequestBody>, Refusal> {
+fn prepare(mut parts: Parts, body: Lent, judged: &Judged<'_>) -> Result<Request<RequestBody>, Refusal> {
     slots::strip_hop(&mut parts.headers);
     parts.headers.remove(header::HOST);
     parts.extensions.clear();
@@ -468,7 +447,7 @@ fn size_of_head(headers: &HeaderMap, target: &str) -> usize {
 #[derive(Clone, Copy, Debug)]
 struct Websocket;
 
-fn upgrade_of(request: &Request<Incoming>) -> Result<Option<Websocket>, Refusal> {
+fn upgrade_of(request: &Request<Lent>) -> Result<Option<Websocket>, Refusal> {
     let Some(protocol) = request.headers().get(header::UPGRADE) else { return Ok(None) };
     if request.version() >= Version::HTTP_2 {
         return Ok(None);

@@ -27,6 +27,9 @@ const CREDENTIALS: [&str; 14] = [
     "x-functions-key",
 ];
 
+/// Of those, the ones that programs other than SDKs fill: a placeholder has no business there.
+const NOT_FOR_KEYS: [&str; 2] = ["proxy-authorization", "cookie"];
+
 /// Headers by which some servers take another method or path than the one that was judged (E-S9).
 const OVERRIDES: [&str; 6] = [
     "x-http-method-override",
@@ -80,6 +83,12 @@ pub(super) fn strip_hop(headers: &mut HeaderMap) {
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
+}
+
+/// Whether a key may stand in this header, wherever the secret itself goes: it is taken away then. Versions of one SDK differ
+/// in which of them they fill.
+pub(super) fn is_for_keys(name: &HeaderName) -> bool {
+    CREDENTIALS.contains(&name.as_str()) && !NOT_FOR_KEYS.contains(&name.as_str())
 }
 
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
