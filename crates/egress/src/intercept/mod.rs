@@ -27,6 +27,8 @@ mod client;
 mod der;
 mod exchange;
 mod forms;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod guard;
 mod judge;
 mod leaf;
