@@ -3,8 +3,8 @@
 #
 #   scripts/bench.sh [--quick] [--only GROUP]...
 #
-# Groups: create exec pause files idle load gateway import egress snapshot sleep sleepers memory. The last two take
-# longest: they put 1,000 sandboxes to sleep and remember a million texts.
+# Groups: create exec pause files idle load gateway import egress interception snapshot sleep sleepers recall memory audit.
+# Sleepers and memory take longest: they put 1,000 sandboxes to sleep and remember a million texts.
 #
 # Uses the pool in BURROW_TEST_POOL where that is set, else the one of scripts/test-pool.sh, which is unmounted
 # afterwards unless it was mounted before. A missed target is shown, and is no error.
@@ -50,5 +50,14 @@ if ! has_chroma; then
     as_builder "$venv/bin/pip" install --quiet chromadb || say "chromadb could not be installed"
 fi
 ! has_chroma || chroma=(--chroma "$venv/bin/python")
+# What interception is compared with.
+mitmdump=()
+venv=$repo/target/bench/mitmproxy
+has_mitmdump() { "$venv/bin/mitmdump" --version >/dev/null 2>&1; }
+if ! has_mitmdump; then
+    as_builder python3 -m venv "$venv" || true
+    as_builder "$venv/bin/pip" install --quiet mitmproxy || say "mitmproxy could not be installed"
+fi
+! has_mitmdump || mitmdump=(--mitmdump "$venv/bin/mitmdump")
 "$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" \
-    "${nginx[@]}" "${criu[@]}" "${chroma[@]}" "$@"
+    "${nginx[@]}" "${criu[@]}" "${chroma[@]}" "${mitmdump[@]}" "$@"

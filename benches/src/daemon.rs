@@ -38,6 +38,8 @@ pub(crate) struct Prepared {
     pub(crate) criu: Option<PathBuf>,
     /// A Python with the vector store that memory is compared with.
     pub(crate) chroma: Option<PathBuf>,
+    /// The proxy that interception is compared with.
+    pub(crate) mitmdump: Option<PathBuf>,
     /// A file of LoCoMo.
     pub(crate) locomo: Option<PathBuf>,
     /// The ONNX files of all-MiniLM-L6-v2.
@@ -64,6 +66,7 @@ impl Prepared {
             locomo: arguments.locomo.as_deref().map(absolute).transpose()?,
             minilm: arguments.minilm.as_deref().map(absolute).transpose()?,
             chroma: arguments.chroma.clone(),
+            mitmdump: arguments.mitmdump.clone(),
         })
     }
 

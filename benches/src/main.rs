@@ -11,6 +11,7 @@ mod error;
 mod figures;
 mod inventory;
 mod machine;
+mod namespace;
 mod nginx;
 mod null_device;
 mod process;
@@ -51,6 +52,9 @@ struct Arguments {
     /// A Python with `chromadb`, to compare memory with; not compared when absent.
     #[arg(long, value_name = "PATH")]
     chroma: Option<PathBuf>,
+    /// mitmproxy's `mitmdump`, to compare interception with; not compared when absent.
+    #[arg(long, value_name = "PATH")]
+    mitmdump: Option<PathBuf>,
     /// A file of LoCoMo, whose questions memory is asked; recall is left out when absent.
     #[arg(long, value_name = "PATH", env = "LOCOMO")]
     locomo: Option<PathBuf>,

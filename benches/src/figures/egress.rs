@@ -10,13 +10,10 @@
 //! Direct is what this host gives to a program without a proxy: a plain pair, and its own choice of congestion control.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,16 +23,13 @@ use burrow_egress::{Destination, Egress, Host, Limits, Policy, ProtocolSeen};
 use burrow_model::{NetworkMode, NetworkPolicy, SandboxId};
 use burrow_network::linux::LinuxNetwork;
 use burrow_network::{Attachment, Network};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Scale;
 use crate::daemon::Prepared;
 use crate::error::BenchError;
+use crate::namespace::{DIRECT, Inside, Namespace, UPSTREAM, measure_apart, resident_mib};
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
-
-const UPSTREAM: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
-const DIRECT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 129);
 
 /// Speaks TLS, as far as a proxy that passes it through can tell.
 const TLS_PORT: u16 = 443;
@@ -54,20 +48,10 @@ const UID: u32 = 64_322;
 
 pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let (burrow, scale) = (prepared.burrow.clone(), *scale);
-    // A thread of its own, which leaves the host's network for one of its own: everything it starts is there with it.
-    let thread = thread::spawn(move || -> Result<Vec<Figure>, BenchError> {
-        let world = Namespace::new()?;
-        world.enter()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(BenchError::io("start", "a runtime"))?.block_on(measure_inside(&burrow, &scale))
-    });
-    let waiting = tokio::task::spawn_blocking(move || thread.join());
-    let outcome = waiting.await.expect("waiting does not panic");
-    outcome.unwrap_or_else(|_| Err(wrong("the measuring thread panicked")))
+    measure_apart(async move || measure_inside(&burrow, &scale).await).await
 }
 
 async fn measure_inside(burrow: &Path, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
-    run("ip link set lo up; ip addr add 198.51.100.10/32 dev lo")?;
     serve_tls()?;
     serve_bulk()?;
     let direct = Namespace::new()?;
@@ -81,7 +65,7 @@ async fn measure_inside(burrow: &Path, scale: &Scale) -> Result<Vec<Figure>, Ben
     let Attachment::Namespaces { net, .. } = &link.attachment else {
         return Err(wrong("the sandbox has no namespaces"));
     };
-    let sandbox = Inside(File::from(net.try_clone().map_err(BenchError::io("keep", "a namespace"))?));
+    let sandbox = Inside::of(net.try_clone().map_err(BenchError::io("keep", "a namespace"))?);
     let supervisor = Supervisor::open(Options {
         program: vec![burrow.into(), "egress-process".into()],
         run_dir: folder.path().join("egress"),
@@ -278,96 +262,6 @@ fn serve(port: u16, answer: impl Fn(TcpStream) + Send + Clone + 'static) -> Resu
         }
     });
     Ok(())
-}
-
-/// A network namespace, held by a process that sleeps in it.
-struct Namespace {
-    holder: Child,
-    file: File,
-}
-
-impl Namespace {
-    fn new() -> Result<Self, BenchError> {
-        let holder = Command::new("unshare")
-            .args(["--net", "sh", "-c", "echo; exec sleep 3600"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn();
-        let mut holder = holder.map_err(BenchError::io("start", "unshare"))?;
-        // It is in its namespace when it says something.
-        let said = holder.stdout.as_mut().map(|stdout| stdout.read_exact(&mut [0]));
-        let path = format!("/proc/{}/ns/net", holder.id());
-        let file = File::open(&path).map_err(BenchError::io("open", path));
-        match (said, file) {
-            (Some(Ok(())), Ok(file)) => Ok(Self { holder, file }),
-            (_, file) => {
-                end(&mut holder);
-                file.and(Err(wrong("a namespace could not be made")))
-            }
-        }
-    }
-
-    fn enter(&self) -> Result<(), BenchError> {
-        let entered = move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network));
-        entered.map_err(|error| BenchError::io("enter", "a namespace")(error.into()))
-    }
-
-    /// A cable between this namespace and the one we are in.
-    fn connect_to_us(&self) -> Result<(), BenchError> {
-        run(&format!("ip link add direct0 type veth peer name direct1 netns {}", self.holder.id()))?;
-        run("ip addr add 198.51.100.129/30 dev direct0; ip link set direct0 up")?;
-        let there = "ip link set lo up; ip addr add 198.51.100.130/30 dev direct1; ip link set direct1 up";
-        self.inside().run(|| run(there))
-    }
-
-    fn inside(&self) -> Inside {
-        Inside(self.file.try_clone().expect("a descriptor can be copied"))
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        end(&mut self.holder);
-    }
-}
-
-fn end(child: &mut Child) {
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-/// A way into a namespace.
-struct Inside(File);
-
-impl Inside {
-    /// Runs `act` there, on a thread that is not used for anything else.
-    fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        thread::scope(|scope| {
-            let visit = || {
-                move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))
-                    .expect("root may enter a namespace of its own");
-                act()
-            };
-            scope.spawn(visit).join().expect("the visitor does not panic")
-        })
-    }
-}
-
-fn run(line: &str) -> Result<(), BenchError> {
-    let output = Command::new("sh").args(["-ec", line]).output().map_err(BenchError::io("run", line))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(BenchError::Command { command: line.to_owned(), status: output.status, message })
-}
-
-fn resident_mib(pid: u32) -> Result<f64, BenchError> {
-    let path = format!("/proc/{pid}/status");
-    let status = std::fs::read_to_string(&path).map_err(BenchError::io("read", path))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib: Option<f64> = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-    kib.map(|kib| kib / 1024.0).ok_or_else(|| wrong("the process has no resident memory"))
 }
 
 fn wrong(what: &str) -> BenchError {

@@ -33,7 +33,7 @@ use super::Scale;
 use super::upstream::{self, BULK, SMALL};
 use crate::daemon::Prepared;
 use crate::error::BenchError;
-use crate::namespace::{DIRECT, Inside, Namespace, UPSTREAM, resident_mib, run};
+use crate::namespace::{DIRECT, Inside, Namespace, UPSTREAM, leave_mounts, measure_apart, resident_mib, run};
 use crate::report::{Figure, Target};
 use crate::samples::Samples;
 
@@ -54,20 +54,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) async fn measure(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
     let (prepared, scale) = (prepared.clone(), *scale);
-    // A thread of its own, which leaves the host's network and mounts for its own: all it starts is there with it.
-    let thread = thread::spawn(move || -> Result<Vec<Figure>, BenchError> {
-        let world = Namespace::new()?;
-        world.enter()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(BenchError::io("start", "a runtime"))?.block_on(measure_inside(&prepared, &scale))
-    });
-    let waiting = tokio::task::spawn_blocking(move || thread.join());
-    let outcome = waiting.await.expect("waiting does not panic");
-    outcome.unwrap_or_else(|_| Err(wrong("the measuring thread panicked")))
+    measure_apart(async move || measure_inside(&prepared, &scale).await).await
 }
 
 async fn measure_inside(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
-    run("ip link set lo up; ip addr add 198.51.100.10/32 dev lo")?;
     let folder = tempfile::tempdir_in(&prepared.state).map_err(BenchError::io("make", "a folder"))?;
     own_hosts(folder.path())?;
     let certificates = Certificates::make(folder.path())?;
@@ -93,7 +83,8 @@ async fn measure_inside(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure
     let policy = policy(&certificates)?;
     let (id, sandbox) = attach(&network, &supervisor, &policy).await?;
     let inside = Way { inside: sandbox, address: UPSTREAM, port: TLS_PORT, trust: certificates.trust() };
-    let outside = Way { inside: direct.inside(), address: DIRECT, port: TLS_PORT, trust: certificates.trust() };
+    let outside =
+        Way { inside: direct.inside(), address: DIRECT, port: TLS_PORT, trust: certificates.trust() };
 
     let mut figures = vec![added(&outside, &inside, scale)?];
     figures.push(rates(prepared, folder.path(), &direct, &certificates, &inside, scale)?);
@@ -124,17 +115,16 @@ async fn attach(
     };
     let net = net.try_clone().map_err(BenchError::io("keep", "a namespace"))?;
     supervisor.attach(&id, policy).await.map_err(egress_error)?;
-    Ok((id, Inside::of(net.into())))
+    Ok((id, Inside::of(net)))
 }
 
 /// The name of the upstream, for whoever looks it up on this thread and in what it starts.
 fn own_hosts(folder: &Path) -> Result<(), BenchError> {
-    // SAFETY-free: a thread may have mounts of its own as long as it shares no file-system state with others.
-    rustix::thread::unshare_files_and_mounts().map_err(|error| BenchError::io("leave", "the host's mounts")(error))?;
+    leave_mounts()?;
     let hosts = folder.join("hosts");
     fs::write(&hosts, format!("127.0.0.1 localhost\n{UPSTREAM} {NAME}\n"))
         .map_err(BenchError::io("write", hosts.display()))?;
-    run(&format!("mount --make-rprivate / && mount --bind {} /etc/hosts", hosts.display()))
+    run(&format!("mount --bind {} /etc/hosts", hosts.display()))
 }
 
 // === The figures ===
@@ -242,7 +232,12 @@ struct Answer {
 
 impl Way {
     fn again(&self) -> Self {
-        Self { inside: self.inside.again(), address: self.address, port: self.port, trust: Arc::clone(&self.trust) }
+        Self {
+            inside: self.inside.again(),
+            address: self.address,
+            port: self.port,
+            trust: Arc::clone(&self.trust),
+        }
     }
 
     fn open(&self) -> Result<Connection, BenchError> {
@@ -265,8 +260,11 @@ impl Way {
         }
         let begin = Instant::now();
         thread::scope(|scope| {
-            let work = |mut connection: Connection| move || (0..each).try_for_each(|_| connection.get(SMALL).map(drop));
-            let running: Vec<_> = connections.into_iter().map(|connection| scope.spawn(work(connection))).collect();
+            let work = |mut connection: Connection| {
+                move || (0..each).try_for_each(|_| connection.get(SMALL).map(drop))
+            };
+            let running: Vec<_> =
+                connections.into_iter().map(|connection| scope.spawn(work(connection))).collect();
             running.into_iter().try_for_each(|thread| thread.join().expect("a client does not panic"))
         })?;
         Ok(f64::from(CLIENTS * each) / begin.elapsed().as_secs_f64())
@@ -414,7 +412,10 @@ impl Mitmproxy {
             .args(["--mode", &format!("reverse:https://{NAME}:{TLS_PORT}")])
             .args(["--set", &format!("confdir={}", folder.display())])
             .args(["--set", "keep_host_header=true"])
-            .args(["--set", &format!("ssl_verify_upstream_trusted_ca={}", certificates.authority_file.display())])
+            .args([
+                "--set",
+                &format!("ssl_verify_upstream_trusted_ca={}", certificates.authority_file.display()),
+            ])
             .args(["--modify-headers", &format!("/~q/Authorization/Bearer {SECRET}")])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -8,10 +8,12 @@ mod files;
 mod gateway;
 mod idle;
 mod import;
+mod interception;
 mod load;
 mod memory;
 mod pause;
 mod sleep;
+mod upstream;
 
 use std::future::Future;
 
@@ -34,6 +36,7 @@ pub(crate) enum Group {
     Gateway,
     Import,
     Egress,
+    Interception,
     Snapshot,
     Sleep,
     Sleepers,
@@ -128,7 +131,7 @@ impl Scale {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -138,6 +141,7 @@ impl Group {
         Self::Gateway,
         Self::Import,
         Self::Egress,
+        Self::Interception,
         Self::Snapshot,
         Self::Sleep,
         Self::Sleepers,
@@ -156,6 +160,7 @@ impl Group {
             Self::Load => "many clients at once",
             Self::Import => "image import, against tar x",
             Self::Egress => "the way out of a sandbox, against a direct one",
+            Self::Interception => "requests that get a secret on their way out, against mitmproxy",
             Self::Snapshot => "snapshot and fork without processes",
             Self::Sleep => "sleep, wake, snapshot and fork with processes, against criu",
             Self::Sleepers => "many sleeping sandboxes",
@@ -180,6 +185,7 @@ impl Group {
             Self::Load => with_daemon(prepared, async |daemon| load::measure(daemon, scale).await).await,
             Self::Import => import::measure(prepared, scale).await,
             Self::Egress => egress::measure(prepared, scale).await,
+            Self::Interception => interception::measure(prepared, scale).await,
             Self::Snapshot => sleep::measure_files(prepared, scale).await,
             Self::Sleep => {
                 with_daemon(prepared, async |daemon| sleep::measure(daemon, prepared, scale).await).await

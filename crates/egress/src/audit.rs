@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use burrow_audit::Event;
 use burrow_audit::spool::{SpoolError, Writer};
@@ -17,6 +18,10 @@ const QUEUE_MAX: usize = 4_096;
 
 /// Events of one sync.
 const BATCH_MAX: usize = 256;
+
+/// How long an event that nobody waits for is kept for others to come along. Otherwise every request that gets a secret
+/// would have two syncs: one that it waits for, and one, at its end, that the next request has to wait for.
+const NOTE_DELAY: Duration = Duration::from_millis(10);
 
 /// Why nothing could be written down.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +93,14 @@ fn writer(writer: &Mutex<Option<Writer>>) -> Option<Writer> {
 async fn note_all(slot: Arc<Mutex<Option<Writer>>>, mut events: mpsc::Receiver<Event>) {
     let mut batch = Vec::new();
     while events.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        if batch.len() < BATCH_MAX {
+            tokio::time::sleep(NOTE_DELAY).await;
+            while batch.len() < BATCH_MAX
+                && let Ok(event) = events.try_recv()
+            {
+                batch.push(event);
+            }
+        }
         if let Some(writer) = writer(&slot) {
             // Those that fail are not tried again: the spool says why to whoever must not act without it.
             join_all(batch.iter().map(|event| writer.record(event))).await;

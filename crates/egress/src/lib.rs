@@ -43,6 +43,9 @@ use burrow_model::SandboxId;
 use burrow_network::NetworkError;
 use tokio::sync::{mpsc, watch};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub use intercept::fuzz;
+
 pub use directives::{Authority, Directives, Grant};
 pub use intercept::{BudgetLeft, PathError, Waiting, normal_path};
 pub use limits::Limits;

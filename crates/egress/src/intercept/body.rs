@@ -233,7 +233,7 @@ impl Drop for ResponseBody {
 
 /// Follows the messages of gRPC: a flag, four bytes of length, and so many bytes.
 #[derive(Debug, Default)]
-struct Messages {
+pub(super) struct Messages {
     header: Vec<u8>,
     left: usize,
 }
@@ -241,7 +241,7 @@ struct Messages {
 impl Messages {
     const HEADER: usize = 5;
 
-    fn scrub(&mut self, mut data: Bytes, scrubber: &mut Scrubber) -> Bytes {
+    pub(super) fn scrub(&mut self, mut data: Bytes, scrubber: &mut Scrubber) -> Bytes {
         let mut clean = BytesMut::with_capacity(data.len());
         while !data.is_empty() {
             if self.left == 0 {

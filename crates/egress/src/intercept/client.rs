@@ -152,11 +152,20 @@ impl AsyncRead for ClientStream {
 
 impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
+    }
+
+    /// Several records of TLS with one call.
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_pause(cx));
         loop {
             ready!(this.intercepted.client.poll_write_ready(cx))?;
-            match this.intercepted.client.try_write(bytes) {
+            match this.intercepted.client.try_write_vectored(slices) {
                 Ok(count) => {
                     let wait = this.intercepted.meter.came_in(&this.sandbox, count);
                     this.pause(wait);
@@ -166,6 +175,10 @@ impl AsyncWrite for ClientStream {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {

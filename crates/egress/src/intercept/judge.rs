@@ -70,7 +70,7 @@ pub(super) fn check_authority(
     Ok(())
 }
 
-fn split_authority(text: &str) -> Option<(Host, Option<u16>)> {
+pub(super) fn split_authority(text: &str) -> Option<(Host, Option<u16>)> {
     if text.contains('@') {
         return None;
     }

@@ -19,6 +19,7 @@
 //! What it cannot do: find a secret that a host has transformed beyond the usual encodings, or keep an allowed host from
 //! getting data. Methods and paths, budgets and the audit log are for that.
 
+mod ahead;
 mod approvals;
 mod body;
 mod budget;
@@ -26,6 +27,8 @@ mod client;
 mod der;
 mod exchange;
 mod forms;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod guard;
 mod judge;
 mod leaf;

@@ -14,7 +14,7 @@
 //! A protocol whose messages are answered one by one would wait forever for a last byte that looks like the beginning of a
 //! secret. At the end of a message up to [`SHOWN_MAX`] such bytes are passed on; they still count as the beginning.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use zeroize::{Zeroize as _, Zeroizing};
@@ -26,6 +26,10 @@ const SHOWN_MAX: usize = 3;
 
 const BLOT: u8 = b'*';
 
+/// How far apart one may look: the longest stride that a form allows is taken. Further apart than the first, pairs that are
+/// near a beginning would be found too often.
+const STRIDES: [usize; 4] = [15, 7, 5, 1];
+
 /// Which forms to look for. Cloning is cheap.
 #[derive(Clone)]
 pub(super) struct Forms {
@@ -34,11 +38,17 @@ pub(super) struct Forms {
 
 struct Inner {
     forms: Vec<Form>,
-    /// Whether any form begins with these two bytes.
-    begins: Box<[u64; 1024]>,
+    /// The pairs of bytes that any form begins with.
+    begins: Pairs,
+    /// The pairs of bytes that stand near the beginning of any form, `stride` of each.
+    near: Pairs,
+    /// How far apart one may look for those without missing a form: one less than the shortest form has bytes.
+    stride: usize,
     /// Whether letters are looked at without their case.
     folded: bool,
     longest: usize,
+    /// The same without regard to case, once somebody asked.
+    any_case: OnceLock<Forms>,
 }
 
 impl std::fmt::Debug for Forms {
@@ -73,20 +83,25 @@ impl Forms {
     fn new(mut forms: Vec<Form>, folded: bool) -> Self {
         forms.sort_unstable_by(|a, b| a[..].cmp(&b[..]));
         forms.dedup();
-        let mut begins = Box::new([0; 1024]);
-        for form in forms.iter().filter(|form| form.len() > 1) {
-            let pair = usize::from(form[0]) << 8 | usize::from(form[1]);
-            begins[pair / 64] |= 1 << (pair % 64);
+        let stride = forms.iter().map(|form| form.len()).min().unwrap_or(0).saturating_sub(1);
+        let stride = STRIDES.into_iter().find(|allowed| *allowed <= stride).unwrap_or(1);
+        let (mut begins, mut near) = (Pairs::none(), Pairs::none());
+        for form in &forms {
+            form.windows(2).take(1).for_each(|pair| begins.add(pair[0], pair[1]));
+            form.windows(2).take(stride).for_each(|pair| near.add(pair[0], pair[1]));
         }
         let longest = forms.iter().map(|form| form.len()).max().unwrap_or(0);
-        Self { inner: Arc::new(Inner { forms, begins, folded, longest }) }
+        let any_case = OnceLock::new();
+        Self { inner: Arc::new(Inner { forms, begins, near, stride, folded, longest, any_case }) }
     }
 
     /// The same, without regard to case.
-    pub(super) fn folded(&self) -> Self {
-        let mut forms = self.inner.forms.clone();
-        forms.iter_mut().for_each(|form| form.make_ascii_lowercase());
-        Self::new(forms, true)
+    pub(super) fn folded(&self) -> &Self {
+        self.inner.any_case.get_or_init(|| {
+            let mut forms = self.inner.forms.clone();
+            forms.iter_mut().for_each(|form| form.make_ascii_lowercase());
+            Self::new(forms, true)
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -100,6 +115,9 @@ impl Forms {
 
     /// `bytes`, which are all there is, without any form; `None` where there is none in it.
     pub(super) fn blot(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        if !self.are_in(bytes) {
+            return None;
+        }
         let mut scrubber = Scrubber::new(self.clone());
         let mut clean = scrubber.push(Bytes::copy_from_slice(bytes)).to_vec();
         clean.extend_from_slice(&scrubber.end());
@@ -112,10 +130,7 @@ impl Forms {
         let [first, behind @ ..] = rest else { return At::Nothing };
         let first = fold(*first);
         let possible = match behind.first() {
-            Some(second) => {
-                let pair = usize::from(first) << 8 | usize::from(fold(*second));
-                self.inner.begins[pair / 64] & (1 << (pair % 64)) != 0
-            }
+            Some(second) => self.inner.begins.has(first, fold(*second)),
             None => true,
         };
         if !possible {
@@ -141,10 +156,66 @@ impl Forms {
 
     /// The first place where something other than nothing stands.
     fn find(&self, bytes: &[u8], from: usize, ended: bool) -> Option<(usize, At)> {
-        (from..bytes.len()).find_map(|place| match self.at(&bytes[place..], ended) {
+        let look = |place: usize| match self.at(&bytes[place..], ended) {
             At::Nothing => None,
             found @ (At::Form(_) | At::Undecided) => Some((place, found)),
-        })
+        };
+        // Whatever begins at one of `stride` places in a row has its bytes at the last of them and behind it, and those two
+        // are among the pairs near its beginning. So one look is enough for all of them, mostly.
+        let stride = self.inner.stride;
+        let skip = |from: usize| match (self.inner.folded, stride) {
+            (false, 15) => self.inner.near.skip::<15>(bytes, from),
+            (false, 7) => self.inner.near.skip::<7>(bytes, from),
+            (false, 5) => self.inner.near.skip::<5>(bytes, from),
+            (_, _) => from,
+        };
+        let mut from = skip(from);
+        while let Some([first, second]) = bytes.get(from + stride - 1..=from + stride) {
+            let (first, second) = match self.inner.folded {
+                true => (first.to_ascii_lowercase(), second.to_ascii_lowercase()),
+                false => (*first, *second),
+            };
+            if self.inner.near.has(first, second)
+                && let Some(found) = (from..from + stride).find_map(look)
+            {
+                return Some(found);
+            }
+            from = skip(from + stride);
+        }
+        (from..bytes.len()).find_map(look)
+    }
+}
+
+/// A set of pairs of bytes.
+struct Pairs(Box<[u64; 1024]>);
+
+impl Pairs {
+    fn none() -> Self {
+        Self(Box::new([0; 1024]))
+    }
+
+    fn add(&mut self, first: u8, second: u8) {
+        let pair = usize::from(first) << 8 | usize::from(second);
+        self.0[pair / 64] |= 1 << (pair % 64);
+    }
+
+    fn has(&self, first: u8, second: u8) -> bool {
+        let pair = u16::from_be_bytes([first, second]);
+        self.0[usize::from(pair >> 6)] >> (pair & 63) & 1 != 0
+    }
+
+    /// Goes on from `from` in steps of `STRIDE` for as long as none of the pairs stands at the end of a step. May stop early:
+    /// it looks at four steps at a time, which is what a processor can do at once.
+    fn skip<const STRIDE: usize>(&self, bytes: &[u8], from: usize) -> usize {
+        let mut from = from;
+        while let Some(steps) = bytes.get(from..=from + 4 * STRIDE) {
+            let at = |step: usize| self.has(steps[step * STRIDE - 1], steps[step * STRIDE]);
+            if at(1) | at(2) | at(3) | at(4) {
+                break;
+            }
+            from += 4 * STRIDE;
+        }
+        from
     }
 }
 

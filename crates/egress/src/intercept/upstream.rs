@@ -19,7 +19,7 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CipherSuite, ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
@@ -27,6 +27,7 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::ahead::{Ahead, Whole};
 use super::body::RequestBody;
 use crate::clock::monotonic_ms;
 use crate::policy::{Destination, Policy};
@@ -46,6 +47,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
 const HEADER_LIST_MAX: u32 = 64 * 1024;
+/// What is read of an answer of HTTP/1 at a time; its head must fit.
+const READ_MAX: usize = 256 * 1024;
 
 /// Who hosts are verified by.
 pub(crate) struct Roots {
@@ -62,7 +65,9 @@ impl fmt::Debug for Roots {
 
 impl Roots {
     pub(crate) fn new(native: Vec<CertificateDer<'static>>) -> Self {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut provider = rustls::crypto::ring::default_provider();
+        provider.cipher_suites.sort_by_key(|suite| !is_aes_128(suite.suite()));
+        let provider = Arc::new(provider);
         let roots = Self { provider, native, store: Mutex::new(Arc::new(RootCertStore::empty())) };
         roots.set_extra(&[]);
         roots
@@ -103,6 +108,16 @@ impl Roots {
         config.resumption = Resumption::disabled();
         Ok(config)
     }
+}
+
+/// Goes first, as in browsers: nothing that is good enough is faster.
+fn is_aes_128(suite: CipherSuite) -> bool {
+    matches!(
+        suite,
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+    )
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -325,7 +340,7 @@ async fn connect(
     let config = shared.roots.config(identity, protocols).map_err(UpstreamError::Tls)?;
     let name = ServerName::try_from(key.host.as_str().to_owned())
         .map_err(|_| UpstreamError::Tls(io::ErrorKind::InvalidInput.into()))?;
-    let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    let handshake = TlsConnector::from(Arc::new(config)).connect(name, Ahead::new(stream));
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake)
         .await
         .map_err(|_| UpstreamError::Slow)?
@@ -337,9 +352,9 @@ async fn connect(
     Ok(upstream)
 }
 
-async fn speak(stream: TlsStream<TcpStream>, epoch: u64) -> Result<Upstream, hyper::Error> {
+async fn speak(stream: TlsStream<Ahead<TcpStream>>, epoch: u64) -> Result<Upstream, hyper::Error> {
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = TokioIo::new(stream);
+    let io = TokioIo::new(Whole::new(stream));
     let (sender, task) = if is_http2 {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -350,7 +365,7 @@ async fn speak(stream: TlsStream<TcpStream>, epoch: u64) -> Result<Upstream, hyp
             .await?;
         (Sender::Http2(sender), tokio::spawn(async { drop(connection.await) }).abort_handle())
     } else {
-        let (sender, connection) = http1::Builder::new().handshake(io).await?;
+        let (sender, connection) = http1::Builder::new().max_buf_size(READ_MAX).handshake(io).await?;
         let connection = connection.with_upgrades();
         (Sender::Http1(sender), tokio::spawn(async { drop(connection.await) }).abort_handle())
     };

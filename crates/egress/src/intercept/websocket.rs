@@ -92,14 +92,14 @@ async fn receive(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Bytes
 
 /// Whose frames they are: those of programs are masked, those of hosts are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Program,
     Host,
 }
 
 /// Follows the frames of one direction.
 #[derive(Debug)]
-struct Frames {
+pub(super) struct Frames {
     side: Side,
     forms: Forms,
     /// Of all messages, one after the other.
@@ -130,14 +130,14 @@ struct Current {
 }
 
 impl Frames {
-    fn new(forms: Forms, side: Side) -> Self {
+    pub(super) fn new(forms: Forms, side: Side) -> Self {
         let messages = Scrubber::new(forms.clone());
         let (header, between) = (Vec::new(), VecDeque::new());
         Self { side, forms, messages, closed: false, header, frame: None, came: 0, passed: 0, between }
     }
 
     /// Takes bytes; gives what may be passed on, and how many forms were found.
-    fn push(&mut self, mut bytes: Bytes) -> io::Result<(Bytes, u64)> {
+    pub(super) fn push(&mut self, mut bytes: Bytes) -> io::Result<(Bytes, u64)> {
         let before = self.messages.found;
         let (mut clean, mut found) = (BytesMut::with_capacity(bytes.len()), 0);
         while !bytes.is_empty() {

@@ -1,0 +1,155 @@
+//! Networks of their own, in which the way out of a sandbox is measured against a direct one.
+//!
+//! ```text
+//! sandbox ──veth──► gateway ──┐
+//!                             ├──► ours: the egress process, and an upstream at `UPSTREAM`
+//! another ──veth, `DIRECT`────┘
+//! ```
+
+use std::fs::File;
+use std::io::Read as _;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use crate::error::BenchError;
+use crate::report::Figure;
+
+/// Where the upstream is, for sandboxes.
+pub(crate) const UPSTREAM: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
+/// Where the upstream is, for a namespace that was connected to ours.
+pub(crate) const DIRECT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 129);
+
+/// Measures on a thread of its own, which leaves the host's network for one of its own: all it starts is there with it.
+pub(crate) async fn measure_apart(
+    measure: impl AsyncFnOnce() -> Result<Vec<Figure>, BenchError> + Send + 'static,
+) -> Result<Vec<Figure>, BenchError> {
+    let thread = thread::spawn(move || -> Result<Vec<Figure>, BenchError> {
+        let world = Namespace::new()?;
+        world.enter()?;
+        run("ip link set lo up; ip addr add 198.51.100.10/32 dev lo")?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(BenchError::io("start", "a runtime"))?.block_on(measure())
+    });
+    let waiting = tokio::task::spawn_blocking(move || thread.join());
+    let outcome = waiting.await.expect("waiting does not panic");
+    outcome.unwrap_or_else(|_| Err(wrong("the measuring thread panicked")))
+}
+
+/// Gives this thread, and what it starts from now on, mounts of its own.
+pub(crate) fn leave_mounts() -> Result<(), BenchError> {
+    #[expect(unsafe_code, reason = "a thread leaves what it shared with the others of its process")]
+    // SAFETY: descriptors stay shared; the root, the working directory and the mounts are all that changes, and nobody's
+    // memory depends on those.
+    let left = unsafe { unshare_unsafe(UnshareFlags::FS | UnshareFlags::NEWNS) };
+    left.map_err(|errno| BenchError::io("leave", "the host's mounts")(errno.into()))?;
+    // Nothing that is mounted from here on shows on the host.
+    run("mount --make-rprivate /")
+}
+
+/// A network namespace, held by a process that sleeps in it.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    holder: Child,
+    file: File,
+}
+
+impl Namespace {
+    pub(crate) fn new() -> Result<Self, BenchError> {
+        let holder = Command::new("unshare")
+            .args(["--net", "sh", "-c", "echo; exec sleep 3600"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut holder = holder.map_err(BenchError::io("start", "unshare"))?;
+        // It is in its namespace when it says something.
+        let said = holder.stdout.as_mut().map(|stdout| stdout.read_exact(&mut [0]));
+        let path = format!("/proc/{}/ns/net", holder.id());
+        let file = File::open(&path).map_err(BenchError::io("open", path));
+        match (said, file) {
+            (Some(Ok(())), Ok(file)) => Ok(Self { holder, file }),
+            (_, file) => {
+                end(&mut holder);
+                file.and(Err(wrong("a namespace could not be made")))
+            }
+        }
+    }
+
+    fn enter(&self) -> Result<(), BenchError> {
+        let entered = move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network));
+        entered.map_err(|error| BenchError::io("enter", "a namespace")(error.into()))
+    }
+
+    /// A cable between this namespace and the one we are in.
+    pub(crate) fn connect_to_us(&self) -> Result<(), BenchError> {
+        run(&format!("ip link add direct0 type veth peer name direct1 netns {}", self.holder.id()))?;
+        run("ip addr add 198.51.100.129/30 dev direct0; ip link set direct0 up")?;
+        let there = "ip link set lo up; ip addr add 198.51.100.130/30 dev direct1; ip link set direct1 up";
+        self.inside().run(|| run(there))
+    }
+
+    pub(crate) fn inside(&self) -> Inside {
+        Inside(self.file.try_clone().expect("a descriptor can be copied").into())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        end(&mut self.holder);
+    }
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// A way into a namespace.
+#[derive(Debug)]
+pub(crate) struct Inside(OwnedFd);
+
+impl Inside {
+    pub(crate) fn of(namespace: OwnedFd) -> Self {
+        Self(namespace)
+    }
+
+    pub(crate) fn again(&self) -> Self {
+        Self(self.0.try_clone().expect("a descriptor can be copied"))
+    }
+
+    /// Runs `act` there, on a thread that is not used for anything else.
+    pub(crate) fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let visit = || {
+                move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))
+                    .expect("root may enter a namespace of its own");
+                act()
+            };
+            scope.spawn(visit).join().expect("the visitor does not panic")
+        })
+    }
+}
+
+pub(crate) fn run(line: &str) -> Result<(), BenchError> {
+    let output = Command::new("sh").args(["-ec", line]).output().map_err(BenchError::io("run", line))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(BenchError::Command { command: line.to_owned(), status: output.status, message })
+}
+
+pub(crate) fn resident_mib(pid: u32) -> Result<f64, BenchError> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).map_err(BenchError::io("read", path))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: Option<f64> = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+    kib.map(|kib| kib / 1024.0).ok_or_else(|| wrong("the process has no resident memory"))
+}
+
+fn wrong(what: &str) -> BenchError {
+    BenchError::WrongAnswer { what: what.to_owned() }
+}

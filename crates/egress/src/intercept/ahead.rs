@@ -1,0 +1,207 @@
+//! Reads in larger pieces than TLS does by itself.
+//!
+//! ```text
+//! socket ──64 KiB──► Ahead ──4 KiB──► rustls ──a record of 16 KiB──► Whole ──as much as there is room for──► HTTP
+//! ```
+//!
+//! rustls asks for 4 KiB at a time, and gives one record: of a large answer that would be four calls for each, and a turn of
+//! two tasks. A connection that waits keeps no buffer.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Read at a time: what a socket usually has.
+const PIECE: usize = 64 * 1024;
+
+/// Below TLS. See the module.
+#[derive(Debug)]
+pub(super) struct Ahead<S> {
+    inner: S,
+    buffer: Vec<u8>,
+    /// What of the buffer is still to be given.
+    from: usize,
+    upto: usize,
+}
+
+impl<S> Ahead<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, buffer: Vec::new(), from: 0, upto: 0 }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Ahead<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.from == this.upto {
+            this.buffer.resize(PIECE, 0);
+            let mut piece = ReadBuf::new(&mut this.buffer);
+            let read = Pin::new(&mut this.inner).poll_read(cx, &mut piece);
+            (this.from, this.upto) = (0, piece.filled().len());
+            if this.upto == 0 {
+                this.buffer = Vec::new();
+            }
+            ready!(read)?;
+        }
+        let count = into.remaining().min(this.upto - this.from);
+        into.put_slice(&this.buffer[this.from..this.from + count]);
+        this.from += count;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Ahead<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// Above TLS. See the module.
+#[derive(Debug)]
+pub(super) struct Whole<S> {
+    inner: S,
+    /// Met after something was read, which goes first.
+    error: Option<io::Error>,
+}
+
+impl<S> Whole<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner, error: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Whole<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Some(error) = this.error.take() {
+            return Poll::Ready(Err(error));
+        }
+        let before = into.filled().len();
+        loop {
+            let had = into.filled().len();
+            let read = Pin::new(&mut this.inner).poll_read(cx, into);
+            let (grown, begun) = (into.filled().len() > had, had > before);
+            match read {
+                Poll::Ready(Ok(())) if grown && into.remaining() > 0 => {}
+                Poll::Ready(Err(error)) if begun => {
+                    this.error = Some(error);
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Pending if begun => return Poll::Ready(Ok(())),
+                Poll::Ready(_) | Poll::Pending => return read,
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Whole<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    /// Gives one piece at a time; `None` is a pause, the end an error.
+    struct Pieces(VecDeque<Option<&'static [u8]>>);
+
+    impl AsyncRead for Pieces {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            match self.0.pop_front() {
+                Some(Some(piece)) => {
+                    let (now, later) = piece.split_at(piece.len().min(into.remaining()));
+                    into.put_slice(now);
+                    if !later.is_empty() {
+                        self.0.push_front(Some(later));
+                    }
+                    Poll::Ready(Ok(()))
+                }
+                Some(None) => {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                None => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            }
+        }
+    }
+
+    fn pieces() -> Pieces {
+        Pieces([Some(&b"ab"[..]), Some(b"cde"), None, Some(b"f"), Some(b"ghi")].into())
+    }
+
+    #[tokio::test]
+    async fn what_is_there_comes_at_once_and_an_error_after_it() {
+        let mut whole = Whole::new(pieces());
+        let mut buffer = [0; 8];
+        assert_eq!(whole.read(&mut buffer).await.unwrap(), 5);
+        assert_eq!(&buffer[..5], b"abcde");
+        assert_eq!(whole.read(&mut buffer[..3]).await.unwrap(), 3);
+        assert_eq!(&buffer[..3], b"fgh");
+        assert_eq!(whole.read(&mut buffer).await.unwrap(), 1);
+        assert_eq!(whole.read(&mut buffer).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_ahead_is_given_in_order_and_a_pause_keeps_no_buffer() {
+        let mut ahead = Ahead::new(pieces());
+        let mut seen = Vec::new();
+        let mut buffer = [0; 2];
+        while let Ok(count) = ahead.read(&mut buffer).await {
+            seen.extend_from_slice(&buffer[..count]);
+        }
+        assert_eq!(seen, b"abcdefghi");
+        assert_eq!(ahead.buffer.capacity(), 0);
+    }
+}
