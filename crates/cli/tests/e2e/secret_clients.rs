@@ -193,7 +193,7 @@ print(json.dumps(told))
 "#;
 
 /// Wheels of the SDKs for the Python of the default image, by the host's own pip.
-pub(crate) fn wheels() -> Option<PathBuf> {
+fn wheels() -> Option<PathBuf> {
     made("wheels", |into| {
         let mut pip = Command::new("pip");
         let platform = format!("manylinux2014_{}", std::env::consts::ARCH);
