@@ -111,7 +111,7 @@ fn secrets_stay_outside() {
         return;
     }
     let Some(rows) = wanted(egress::rows()) else { return };
-    egress::fill();
+    let _folder = egress::fill();
     let mut spool = None;
     let config = egress::outside().config();
     let ground = Ground::prepare_after(&config, |daemon| spool = Some(egress::SmallSpool::under(daemon)));

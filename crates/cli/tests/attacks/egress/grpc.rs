@@ -11,9 +11,10 @@ pub(crate) const ROWS: &[Row] =
     &[row("E-S16", "gRPC: metadata, trailers, trailers only, long streams", metadata, metadata_weakly)];
 
 const CALLS: &str = r#"
-open('/tmp/burrow-message', 'wb').write(b'\0\0\0\0\x05hello')
+message = os.path.join(os.path.dirname(os.environ['SSL_CERT_FILE']) if SECRET else '/tmp', 'message')
+open(message, 'wb').write(b'\0\0\0\0\x05hello')
 def call(name, path, *more, kind='application/grpc', header='x-token: '):
-    curl(name, '--http2', '-X', 'POST', '--data-binary', '@/tmp/burrow-message', '-H', 'content-type: ' + kind, '-H', 'te: trailers',
+    curl(name, '--http2', '-X', 'POST', '--data-binary', '@' + message, '-H', 'content-type: ' + kind, '-H', 'te: trailers',
         *more, 'https://grpc.example' + path, header=header)
 "#;
 

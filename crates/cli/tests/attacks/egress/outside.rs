@@ -33,7 +33,7 @@ const NAMES: &str = "198.51.100.1 up.example other.example grpc.example live.exa
 
 pub(crate) struct Outside {
     pub(crate) records: Arc<Records>,
-    pub(crate) folder: tempfile::TempDir,
+    folder: PathBuf,
     /// In requests to hosts of `bearer` and `metadata`.
     pub(crate) secret: String,
     /// What it is rotated to, where it is.
@@ -51,8 +51,8 @@ pub(crate) fn outside() -> &'static Outside {
     OUTSIDE.get().expect("the suite fills it first")
 }
 
-/// Before anything else uses it.
-pub(crate) fn fill() {
+/// Before anything else uses it. What it writes goes with the value.
+pub(crate) fn fill() -> tempfile::TempDir {
     for address in [OLD, SELF_SIGNED, EXPIRED, WRONG, MUTUAL] {
         run(Command::new("ip").args(["address", "add", &format!("{address}/24"), "dev", "out0"]));
     }
@@ -83,8 +83,17 @@ pub(crate) fn fill() {
     // With characters that encodings treat differently, and put together here: no source holds it.
     let random = || fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap().trim().replace('-', "");
     let (secret, second) = (format!("sk-live/{}+", random()), format!("sk-next/{}+", random()));
-    let filled = Outside { records, folder, secret, second, identity, weak: sea::weak(), _runtime: runtime };
+    let filled = Outside {
+        records,
+        folder: folder.path().to_owned(),
+        secret,
+        second,
+        identity,
+        weak: sea::weak(),
+        _runtime: runtime,
+    };
     assert!(OUTSIDE.set(filled).is_ok(), "it is filled once");
+    folder
 }
 
 impl Outside {
@@ -94,7 +103,7 @@ impl Outside {
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.folder.join(name)
     }
 
     /// Runs a probe where nobody is in between, with the secret in its hands.
