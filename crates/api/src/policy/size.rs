@@ -47,7 +47,7 @@ impl FromStr for Size {
 impl fmt::Display for Size {
     /// In the largest unit that fits without a rest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fitting = |(_, factor): &&(&str, u64)| self.0 % factor == 0;
+        let fitting = |(_, factor): &&(&str, u64)| self.0.is_multiple_of(*factor);
         let (unit, factor) =
             UNITS.iter().filter(fitting).max_by_key(|(_, factor)| *factor).unwrap_or(&("B", 1));
         write!(f, "{}{unit}", self.0 / factor)
