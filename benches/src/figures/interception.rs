@@ -337,10 +337,11 @@ impl Certificates {
             folder.display()
         ))?;
         let authority = CertificateDer::from_pem_file(at("ca.pem")).map_err(egress_error)?;
-        let key = match PrivateKeyDer::from_pem_file(at("ca.key")).map_err(egress_error)? {
-            PrivateKeyDer::Pkcs8(key) => key.secret_pkcs8_der().to_vec(),
-            _ => return Err(wrong("openssl wrote a key in another form")),
+        let PrivateKeyDer::Pkcs8(key) = PrivateKeyDer::from_pem_file(at("ca.key")).map_err(egress_error)?
+        else {
+            return Err(wrong("openssl wrote a key in another form"));
         };
+        let key = key.secret_pkcs8_der().to_vec();
         let (server, server_key, authority_file) = (at("server.pem"), at("server.key"), at("ca.pem"));
         Ok(Self { authority, key, server, server_key, authority_file })
     }
