@@ -17,14 +17,18 @@ pub struct Clearing;
 
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
+/// Larger blocks hold no secret, nor what one came in: bodies (by default) and buffers of connections are bounded far below. They hold
+/// vectors of memory and the like, which would be written twice for nothing.
+const CLEARED_MAX: usize = 4 << 20;
+
 impl Clearing {
     /// From now on, for as long as the process lives.
     pub(crate) fn begin() {
         BEGUN.store(true, Ordering::Relaxed);
     }
 
-    fn has_begun() -> bool {
-        BEGUN.load(Ordering::Relaxed)
+    fn clears(size: usize) -> bool {
+        size <= CLEARED_MAX && BEGUN.load(Ordering::Relaxed)
     }
 }
 
@@ -42,7 +46,7 @@ unsafe impl GlobalAlloc for Clearing {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        if Self::has_begun() {
+        if Self::clears(layout.size()) {
             // Not a plain write: the compiler leaves out what nobody reads before it is freed.
             // SAFETY: the block is of that size, and still ours.
             unsafe { libc::explicit_bzero(memory.cast(), layout.size()) };
@@ -52,7 +56,7 @@ unsafe impl GlobalAlloc for Clearing {
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !Self::has_begun() {
+        if !Self::clears(layout.size()) {
             // SAFETY: as above.
             return unsafe { System.realloc(memory, layout, size) };
         }
@@ -89,7 +93,10 @@ mod tests {
                 assert!((0..64).all(|at| *block.add(at) == 7));
                 let block = clearing.realloc(block, layout(4096), 16);
                 assert!((0..16).all(|at| *block.add(at) == 7));
-                clearing.dealloc(block, layout(16));
+                let block = clearing.realloc(block, layout(16), CLEARED_MAX + 1);
+                let block = clearing.realloc(block, layout(CLEARED_MAX + 1), 2 * CLEARED_MAX);
+                assert!((0..16).all(|at| *block.add(at) == 7));
+                clearing.dealloc(block, layout(2 * CLEARED_MAX));
             }
         }
     }
