@@ -106,7 +106,7 @@ async fn a_date_that_jumps_deletes_nothing_and_starts_no_storm() {
         check_untouched(&world, &id, &snapshot, context).await;
         // What is due by the time that really passed happens all the same.
         host.pass(DAY_MS + 1);
-        for _ in 0..400 {
+        for _ in 0..2_400 {
             if row(&world, &id).await.is_none() {
                 break;
             }
@@ -155,7 +155,7 @@ async fn stamps_of_a_clock_that_was_ahead_do_not_keep_a_sandbox_awake() {
     tokio::time::sleep(ROUNDS).await;
     assert_eq!(row(&world, &id).await.unwrap().state, State::Running, "it has just been used");
     host.pass(HOUR_MS + 1);
-    for _ in 0..400 {
+    for _ in 0..2_400 {
         if row(&world, &id).await.unwrap().state == State::Paused {
             break;
         }
