@@ -130,21 +130,19 @@ impl Space {
         }
     }
 
-    /// Lends a read connection. A vacant space has none; what is read is made for it.
+    /// Lends a read connection. A vacant space has no file to connect to; what is read is made once, and stays empty.
     pub(crate) fn with_reader<T>(
         &self,
         work: impl FnOnce(&ReadSide) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
-        let Some(path) = &self.path else {
-            let vacant = migrate::open_vacant()?;
-            let binding = Binding::install(&vacant)?;
-            return work(&ReadSide { connection: vacant, binding });
-        };
         let kept = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let side = match kept {
             Some(side) => side,
             None => {
-                let connection = migrate::open_reader(path).map_err(|error| at_path(error, path))?;
+                let connection = match &self.path {
+                    Some(path) => migrate::open_reader(path).map_err(|error| at_path(error, path))?,
+                    None => migrate::open_vacant()?,
+                };
                 let binding = Binding::install(&connection)?;
                 ReadSide { connection, binding }
             }
@@ -153,7 +151,8 @@ impl Space {
         side.binding.set(None);
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         // A connection that is still inside a transaction has a past; the next reader wants the present.
-        if readers.len() < READERS_KEPT && side.connection.is_autocommit() {
+        let most = if self.path.is_some() { READERS_KEPT } else { 1 };
+        if readers.len() < most && side.connection.is_autocommit() {
             readers.push(side);
         }
         result
