@@ -15,6 +15,7 @@
 //!
 //! The check finds torn writes. It does not keep out somebody who may write to the file: the tree does, once the event is in it.
 
+mod frames;
 mod reader;
 mod writer;
 
@@ -28,6 +29,7 @@ use twox_hash::XxHash3_128;
 
 use crate::EVENT_BYTES_MAX;
 
+pub(crate) use frames::Frames;
 pub use reader::{Part, ReadError, Reader};
 pub use writer::{SpoolError, Writer};
 

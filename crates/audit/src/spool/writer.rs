@@ -16,9 +16,8 @@ use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{
-    CHECK, FIRST, MAGIC, MARK, SEGMENT_BYTES_MAX, frame, mark_bytes, mark_of, read_at, write_all_at,
-};
+use super::frames::{Frames, FramesError};
+use super::{FIRST, MAGIC, MARK, mark_bytes, mark_of, read_at, write_all_at};
 use crate::{EVENT_BYTES_MAX, Event};
 
 /// Events that may wait. Beyond it callers wait for a place: back-pressure, not loss.
@@ -127,17 +126,9 @@ fn run(mut target: Target, mut messages: mpsc::Receiver<Message>) {
     }
 }
 
-/// The segment, and how far it is good.
+/// The segment: all before its end is durable.
 #[derive(Debug)]
-struct Target {
-    file: OwnedFd,
-    /// Where the next frame goes: all before is durable.
-    end: u64,
-    /// The check before `end`.
-    before: [u8; CHECK],
-    /// A write failed: what lies beyond `end` has to go first.
-    torn: bool,
-}
+struct Target(Frames<OwnedFd>);
 
 impl Target {
     fn open(file: OwnedFd) -> io::Result<Self> {
@@ -147,54 +138,35 @@ impl Target {
         let Some(end) = mark.filter(|end| known && *end >= FIRST) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no segment of an audit spool"));
         };
-        let mut before = [0; CHECK];
-        if read_at(&file, &mut before, end - CHECK as u64)? != CHECK {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a segment shorter than its mark"));
-        }
-        rustix::fs::ftruncate(&file, end)?;
-        Ok(Self { file, end, before, torn: false })
+        Frames::at(file, end).map(Self)
     }
 
     /// All of it, durably, or nothing.
     fn append(&mut self, bodies: &[Vec<u8>]) -> Result<(), SpoolError> {
-        if self.torn {
-            // The pages that could not be synced are cut off or written anew here, so a sync that succeeds afterwards speaks
-            // for them too; those whose event it was have been told that it failed.
-            let cut = rustix::fs::ftruncate(&self.file, self.end);
-            cut.map_err(|errno| SpoolError::Repair { source: Arc::new(errno.into()) })?;
-            self.torn = false;
-        }
-        let mut before = self.before;
-        let mut bytes = Vec::with_capacity(bodies.iter().map(|body| body.len() + 16).sum());
-        for body in bodies {
-            before = frame(before, body, &mut bytes);
-        }
-        let end = self.end + bytes.len() as u64;
-        if end > SEGMENT_BYTES_MAX {
-            return Err(SpoolError::SegmentFull);
-        }
-        self.torn = true;
-        let failed = |source| SpoolError::Write { source: Arc::new(source) };
-        if let Err(error) = write_all_at(&self.file, &bytes, self.end) {
-            self.take_back();
-            return Err(failed(error));
-        }
-        if let Err(errno) = rustix::fs::fdatasync(&self.file) {
-            self.take_back();
+        // The pages that could not be synced are cut off or written anew here, so a sync that succeeds afterwards speaks
+        // for them too; those whose event it was have been told that it failed.
+        let written = self.0.write(bodies)?;
+        if let Err(errno) = rustix::fs::fdatasync(&self.0.file) {
+            self.0.take_back();
             return Err(SpoolError::Sync { source: Arc::new(errno.into()) });
         }
         // Over bytes that exist: it needs no space, and is synced with the next batch. A reader that finds an older mark only
         // waits a little longer.
-        if let Err(error) = write_all_at(&self.file, &mark_bytes(end), MARK) {
-            self.take_back();
-            return Err(failed(error));
+        if let Err(error) = write_all_at(&self.0.file, &mark_bytes(written.end), MARK) {
+            self.0.take_back();
+            return Err(SpoolError::Write { source: Arc::new(error) });
         }
-        (self.end, self.before, self.torn) = (end, before, false);
+        self.0.accept(written);
         Ok(())
     }
+}
 
-    /// Now if possible, so that nothing unacknowledged lies there; otherwise before the next write.
-    fn take_back(&mut self) {
-        self.torn = rustix::fs::ftruncate(&self.file, self.end).is_err();
+impl From<FramesError> for SpoolError {
+    fn from(error: FramesError) -> Self {
+        match error {
+            FramesError::Full => Self::SegmentFull,
+            FramesError::Write(source) => Self::Write { source: Arc::new(source) },
+            FramesError::Repair(source) => Self::Repair { source: Arc::new(source) },
+        }
     }
 }

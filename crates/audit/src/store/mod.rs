@@ -1,12 +1,13 @@
 //! The log itself: SQLite, append-only, one Merkle tree per tenant.
 //!
 //! ```text
-//!  append, ingest, retain ──bounded queue──► one thread: one commit for all that wait ──► answers
-//!  list, export, proofs   ──► connections that only read
+//!  append (Power), ingest, retain ──bounded queue──► one thread: one commit for all that wait ──► answers
+//!  append (Process) ──► the journal, which the next commit takes in; so does whoever reads
+//!  list, export, proofs ──► connections that only read
 //! ```
 //!
 //! Invariants:
-//! - Leaves, the edge of the tree, its signed checkpoint and the place in the spool change in one commit. So a kill at any
+//! - Leaves, the edge of the tree, its signed checkpoint and the places in spool and journal change in one commit. So a kill at any
 //!   moment leaves each event in the log exactly once, and a log whose checkpoint fits it.
 //! - Checkpoints come from the edge, which only grows by appending, never from the leaves as they are found: a leaf that
 //!   somebody changed or removed no longer fits the checkpoint, and the daemon does not sign it away.
@@ -14,6 +15,7 @@
 //!   a proof of.
 
 mod entries;
+mod journal;
 mod proofs;
 mod writer;
 
@@ -29,13 +31,21 @@ use tokio::sync::watch;
 
 use crate::Event;
 use crate::note::{NoteError, PublicKey, SigningKey};
+use journal::{Journal, Place};
 use writer::{Queue, WriterThread};
 
 pub use entries::{Entry, Filter, Outline};
 pub use proofs::{ConsistencyProof, InclusionProof};
 
 /// Raised with every change of the schema.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+
+/// From version 1, which had no journal.
+const FROM_1: &str = "CREATE TABLE journal (segment INTEGER NOT NULL, place INTEGER NOT NULL) STRICT; \
+                      INSERT INTO journal VALUES (0, 0);";
+
+/// The journal's folder, beside the log.
+const JOURNAL: &str = "journal";
 
 /// Of the signing key, beside the log.
 const KEY_FILE: &str = "key";
@@ -128,6 +138,7 @@ pub struct Store {
 #[derive(Debug)]
 struct Inner {
     queue: Queue,
+    journal: Arc<Journal>,
     readers: Mutex<Vec<Connection>>,
     path: PathBuf,
     key: Arc<SigningKey>,
@@ -143,9 +154,10 @@ impl Store {
         let path = folder.join("audit.db");
         let connection = Connection::open(&path)?;
         prepare(&connection)?;
+        let journal = Arc::new(Journal::open(folder.join(JOURNAL), place_in_journal(&connection)?)?);
         let (grows, grown) = watch::channel(0);
-        let queue = WriterThread::start(connection, key.clone(), grows)?;
-        Ok(Self { inner: Arc::new(Inner { queue, readers: Mutex::default(), path, key, grown }) })
+        let queue = WriterThread::start(connection, key.clone(), journal.clone(), grows)?;
+        Ok(Self { inner: Arc::new(Inner { queue, journal, readers: Mutex::default(), path, key, grown }) })
     }
 
     pub fn public_key(&self) -> PublicKey {
@@ -164,7 +176,16 @@ impl Store {
         seen_ms: u64,
         durability: Durability,
     ) -> Result<(), StoreError> {
+        if durability == Durability::Process && self.inner.journal.record(&events, seen_ms) {
+            return Ok(());
+        }
         self.inner.queue.append(events, None, seen_ms, durability).await
+    }
+
+    /// Takes into the trees what is recorded so far. Whoever reads has that done first; called from time to time, it has
+    /// those who follow see what is new.
+    pub async fn settle(&self) -> Result<(), StoreError> {
+        if self.inner.journal.is_empty() { Ok(()) } else { self.inner.queue.settle().await }
     }
 
     /// Appends what was read from a part of the spool, and remembers that it was. A part that does not begin where the
@@ -225,6 +246,7 @@ impl Store {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.settle().await?;
         let inner = self.inner.clone();
         let task = tokio::task::spawn_blocking(move || inner.read(work));
         task.await.unwrap_or(Err(StoreError::Closed))
@@ -272,13 +294,18 @@ fn prepare(connection: &Connection) -> Result<(), StoreError> {
     let version: i64 = connection.query_row("PRAGMA user_version", (), |row| row.get(0))?;
     match version {
         VERSION => Ok(()),
-        0 => {
-            let schema = include_str!("schema.sql");
-            connection.execute_batch(&format!("BEGIN; {schema} PRAGMA user_version = {VERSION}; COMMIT"))?;
+        0 | 1 => {
+            let change = if version == 0 { include_str!("schema.sql") } else { FROM_1 };
+            connection.execute_batch(&format!("BEGIN; {change} PRAGMA user_version = {VERSION}; COMMIT"))?;
             Ok(())
         }
         found => Err(StoreError::Version { found }),
     }
+}
+
+fn place_in_journal(connection: &Connection) -> Result<Place, StoreError> {
+    let place = |row: &rusqlite::Row<'_>| Ok(Place { segment: row.get(0)?, offset: row.get(1)? });
+    Ok(connection.query_row("SELECT segment, place FROM journal", (), place)?)
 }
 
 /// SQLite's integers are signed; ours never get that far.

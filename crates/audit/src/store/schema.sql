@@ -40,6 +40,10 @@ CREATE TABLE nodes (
 -- How far each segment of the spool was read, in the same commit as what was read.
 CREATE TABLE segments (number INTEGER PRIMARY KEY, place INTEGER NOT NULL) STRICT;
 
+-- How far the journal was taken in, in the same commit as what was taken.
+CREATE TABLE journal (segment INTEGER NOT NULL, place INTEGER NOT NULL) STRICT;
+INSERT INTO journal VALUES (0, 0);
+
 -- Counted up to have something to sync.
 CREATE TABLE synced (count INTEGER NOT NULL) STRICT;
 INSERT INTO synced VALUES (0);

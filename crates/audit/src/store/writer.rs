@@ -8,6 +8,7 @@ use burrow_model::TenantId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::journal::{Journal, Place, Waiting};
 use super::{Durability, Span, StoreError, as_stored};
 use crate::note::{Checkpoint, SigningKey};
 use crate::tree::{Edge, Hash, leaf_hash};
@@ -33,6 +34,8 @@ type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
 #[derive(Debug)]
 enum Job {
     Append { events: Vec<Event>, span: Option<Span>, seen_ms: u64, durability: Durability, reply: Reply<()> },
+    /// Takes in what the journal holds, and nothing else.
+    Settle(Reply<()>),
     Sync(Reply<()>),
     Forget { segment: u64, reply: Reply<()> },
     Retain { before_ms: u64, now_ms: u64, reply: Reply<u64> },
@@ -51,6 +54,10 @@ impl Queue {
         durability: Durability,
     ) -> Result<(), StoreError> {
         self.ask(|reply| Job::Append { events, span, seen_ms, durability, reply }).await
+    }
+
+    pub(super) async fn settle(&self) -> Result<(), StoreError> {
+        self.ask(Job::Settle).await
     }
 
     pub(super) async fn sync(&self) -> Result<(), StoreError> {
@@ -91,6 +98,7 @@ struct Tree {
 pub(super) struct WriterThread {
     connection: Connection,
     key: Arc<SigningKey>,
+    journal: Arc<Journal>,
     grows: watch::Sender<u64>,
     trees: HashMap<TenantId, Tree>,
     /// What the connection is set to.
@@ -103,11 +111,13 @@ impl WriterThread {
     pub(super) fn start(
         connection: Connection,
         key: Arc<SigningKey>,
+        journal: Arc<Journal>,
         grows: watch::Sender<u64>,
     ) -> Result<Queue, StoreError> {
         let mut writer = Self {
             connection,
             key,
+            journal,
             grows,
             trees: HashMap::new(),
             durability: Durability::Power,
@@ -166,8 +176,12 @@ impl WriterThread {
     fn commit(&mut self, batch: Vec<Job>) {
         let mut answers: Vec<Answer> = Vec::with_capacity(batch.len());
         let durability = batch.iter().map(durability_of).max().unwrap_or(Durability::Power);
-        let outcome = self.transact(batch, durability, &mut answers);
+        let waited = self.journal.take();
+        let outcome = self.transact(waited.as_ref(), batch, durability, &mut answers);
         if outcome.is_err() {
+            if let Some(waited) = waited {
+                self.journal.put_back(waited);
+            }
             if !self.connection.is_autocommit() {
                 // What cannot be rolled back now is rolled back by the next BEGIN that fails, or by the next start.
                 let _ = self.connection.execute_batch("ROLLBACK");
@@ -179,6 +193,9 @@ impl WriterThread {
         } else {
             self.unsynced = durability == Durability::Process;
             self.grows.send_modify(|count| *count = count.wrapping_add(1));
+            if let Some(waited) = waited {
+                self.journal.taken_to(waited.end);
+            }
         }
         // Everybody's: it is one error with many who hold it.
         let outcome = outcome.map_err(Arc::new);
@@ -193,11 +210,12 @@ impl WriterThread {
 
     fn transact(
         &mut self,
+        waited: Option<&Waiting>,
         batch: Vec<Job>,
         durability: Durability,
         answers: &mut Vec<Answer>,
     ) -> Result<(), StoreError> {
-        let mut failed = self.begin(durability).err();
+        let mut failed = self.begin(durability).and_then(|()| waited.map_or(Ok(()), |it| self.settle(it))).err();
         for job in batch {
             // Everybody is answered, also those after a failure.
             match job {
@@ -213,7 +231,7 @@ impl WriterThread {
                         let _ = reply.send(outcome.and(refused.map_or(Ok(()), Err)));
                     }));
                 }
-                Job::Sync(reply) => answers.push(Box::new(move |outcome| drop(reply.send(outcome)))),
+                Job::Settle(reply) | Job::Sync(reply) => answers.push(Box::new(move |outcome| drop(reply.send(outcome)))),
                 Job::Forget { segment, reply } => {
                     if failed.is_none() {
                         let sql = "DELETE FROM segments WHERE number = ?";
@@ -254,6 +272,14 @@ impl WriterThread {
             self.connection.execute_batch("UPDATE synced SET count = count + 1").map_err(StoreError::of)?;
         }
         Ok(())
+    }
+
+    /// What the journal held, and how far that goes.
+    fn settle(&mut self, waited: &Waiting) -> Result<(), StoreError> {
+        let Place { segment, offset } = waited.end;
+        let sql = "UPDATE journal SET segment = ?, place = ?";
+        self.connection.prepare_cached(sql)?.execute([as_stored(segment), as_stored(offset)])?;
+        self.append(&waited.events, None, waited.seen_ms).map(|_| ())
     }
 
     /// `Some` error refuses this job alone: nothing of it was done.
@@ -379,6 +405,7 @@ impl WriterThread {
 fn durability_of(job: &Job) -> Durability {
     match job {
         Job::Append { durability, .. } => *durability,
+        Job::Settle(_) => Durability::Process,
         Job::Sync(_) | Job::Forget { .. } | Job::Retain { .. } => Durability::Power,
     }
 }

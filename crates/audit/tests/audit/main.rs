@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
 
 mod crash;
+mod journal;
 mod spool;
 mod store;
 mod tamper;

@@ -8,7 +8,7 @@ use burrow_audit::{Action, Event, Outcome};
 use super::Audit;
 use crate::rest::App;
 
-/// Between two looks at the spool: how long an event of the egress process takes to appear.
+/// Between two looks at spool and journal: how long an event takes to appear to those who follow.
 const ROUND: Duration = Duration::from_millis(200);
 
 /// Rounds between two syncs: one second.
@@ -23,6 +23,8 @@ pub(crate) fn spawn(app: &Arc<App>) {
     app.tasks.spawn(async move {
         let draining = work_app.draining.clone();
         draining.run_until_cancelled(run(&work_app)).await;
+        // Calls that end later leave theirs in the journal, for the next start.
+        let _ = work_app.audit.store.sync().await;
     });
 }
 
@@ -41,6 +43,8 @@ async fn run(app: &App) {
             app.metrics.audit.waiting(app.audit.retry(app.engine.now_ms()).await);
             // A failure here shows with the next event that is to be written.
             let _ = app.audit.store.sync().await;
+        } else {
+            let _ = app.audit.store.settle().await;
         }
         if round.is_multiple_of(RETAIN_ROUNDS) {
             retain(&app.audit, app.engine.now_ms()).await;
