@@ -4,13 +4,21 @@
 //! queue drops the record and says so in the log.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use burrow_catalog::{Catalog, CatalogError, ExecRow, NewEvent};
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// Records waiting for the disk. A thousand execs per second for several seconds.
 const QUEUE_MAX: usize = 8192;
+
+/// Records of one commit.
+const BATCH_MAX: usize = 64;
+
+/// How long a record waits for others: an exec leaves several, and a commit costs more than all of them.
+const GATHER: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -71,19 +79,54 @@ impl Recorder {
 }
 
 async fn write_all(catalog: Catalog, mut records: mpsc::Receiver<Record>) {
-    while let Some(record) = records.recv().await {
-        let written = match record {
-            Record::Event(event) => catalog.append_event(event).await.map(|_| ()),
-            Record::Exec(row) => catalog.insert_exec(row).await,
-            Record::Flush(done) => {
-                let _ = done.send(());
-                Ok(())
-            }
-        };
-        match written {
-            // An exec's sandbox may be gone before its row is written.
-            Ok(()) | Err(CatalogError::Unknown { .. }) => {}
-            Err(error) => tracing::warn!(%error, "could not record what happened"),
+    while let Some(first) = records.recv().await {
+        let (batch, flushed) = gather(first, &mut records).await;
+        // The catalog commits together what it is asked for together, in this order.
+        let written = join_all(batch.into_iter().map(|record| write(&catalog, record))).await;
+        for error in written.into_iter().filter_map(Result::err) {
+            tracing::warn!(%error, "could not record what happened");
         }
+        for done in flushed {
+            let _ = done.send(());
+        }
+    }
+}
+
+/// What comes within a moment of the first; at once where somebody waits for it.
+async fn gather(
+    first: Record,
+    records: &mut mpsc::Receiver<Record>,
+) -> (Vec<Record>, Vec<oneshot::Sender<()>>) {
+    let (mut batch, mut flushed) = (Vec::new(), Vec::new());
+    let mut next = Some(first);
+    let pause = tokio::time::sleep(GATHER);
+    tokio::pin!(pause);
+    while let Some(record) = next.take() {
+        match record {
+            Record::Flush(done) => flushed.push(done),
+            Record::Event(_) | Record::Exec(_) => batch.push(record),
+        }
+        if !flushed.is_empty() || batch.len() >= BATCH_MAX {
+            break;
+        }
+        next = tokio::select! {
+            biased;
+            record = records.recv() => record,
+            () = &mut pause => None,
+        };
+    }
+    (batch, flushed)
+}
+
+async fn write(catalog: &Catalog, record: Record) -> Result<(), CatalogError> {
+    let written = match record {
+        Record::Event(event) => catalog.append_event(event).await.map(|_| ()),
+        Record::Exec(row) => catalog.insert_exec(row).await,
+        Record::Flush(_) => Ok(()),
+    };
+    match written {
+        // An exec's sandbox may be gone before its row is written.
+        Err(CatalogError::Unknown { .. }) => Ok(()),
+        written => written,
     }
 }

@@ -217,6 +217,8 @@ impl Engine {
 /// Writes down the guest's last word on its execs, before it goes.
 pub(crate) async fn settle(shared: &crate::shared::Shared, guest: &Guest) {
     let row = &guest.row;
+    // Only what is there can be told to have ended.
+    shared.flush_records().await;
     let infos: Vec<ExecInfo> = match guest.call_within(Duration::from_secs(5), &Request::ExecList).await {
         Ok(infos) => infos,
         Err(error) => {

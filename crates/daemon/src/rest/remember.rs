@@ -21,7 +21,7 @@ use burrow_guest::client::parse;
 use burrow_guest::protocol::{self, Attach, AttachNotice, ExecInfo, Frame, ListFiles, ReadMode, Request};
 use burrow_memory::remember::{self, Earlier, ExecFacts, SessionOf};
 use burrow_memory::{Condition, Filter, MemoryError, Op, PageRequest, View};
-use burrow_model::{ExecId, Remember, SandboxId, State, TenantId};
+use burrow_model::{ExecId, MemoryRef, Remember, SandboxId, State, TenantId};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::App;
@@ -110,6 +110,16 @@ pub(crate) struct Remembering {
     given: Mutex<VecDeque<(String, Vec<String>)>>,
     /// What went well lately, of sandboxes that remember failures only. Oldest first.
     went_well: Mutex<VecDeque<(SandboxId, Earlier)>>,
+    calm: Mutex<Calm>,
+}
+
+/// Sandboxes whose own memory holds no failure that a success might end: most, most of the time.
+#[derive(Debug, Default)]
+struct Calm {
+    /// On which branch: one that goes back, or is moved to another, is asked again.
+    branches: HashMap<SandboxId, MemoryRef>,
+    /// Counts failures, before and after each is recorded: who looked in between looked too early.
+    failures: u64,
 }
 
 #[derive(Debug, Default)]
@@ -127,7 +137,37 @@ impl Remembering {
             followed: Arc::new(Semaphore::new(FOLLOWED_MAX)),
             given: Mutex::default(),
             went_well: Mutex::default(),
+            calm: Mutex::default(),
         }
+    }
+
+    fn calm(&self) -> MutexGuard<'_, Calm> {
+        self.calm.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a success of this sandbox is known to end no failure.
+    fn is_calm(&self, row: &SandboxRow) -> bool {
+        let own = row.spec.memory.space.is_none();
+        own && self.calm().branches.get(&row.id).is_some_and(|branch| *branch == row.memory())
+    }
+
+    /// There was no open failure, as somebody found who began when `failures` was this. A space that others write to, too,
+    /// is asked each time.
+    fn set_calm(&self, row: &SandboxRow, failures: u64) {
+        let mut calm = self.calm();
+        if calm.failures == failures && row.spec.memory.space.is_none() {
+            if calm.branches.len() >= SEEN_MAX {
+                calm.branches.clear();
+            }
+            calm.branches.insert(row.id.clone(), row.memory());
+        }
+    }
+
+    /// A failure is about to be recorded, or was.
+    fn failing(&self, sandbox: &SandboxId) {
+        let mut calm = self.calm();
+        calm.failures += 1;
+        calm.branches.remove(sandbox);
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -216,8 +256,12 @@ pub(super) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, ta
     };
     let mut facts = facts(guest.sandbox(), &exec, &outcome, tails, app.engine.now_ms());
     facts.secrets.extend(app.remembering.take_secrets(&exec));
-    let (send, related) = oneshot::channel();
     let failed = outcome.exit_code != Some(0);
+    if mode == Remember::Errors && !failed && app.remembering.is_calm(guest.sandbox()) {
+        app.remembering.note(&guest.sandbox().id, &facts);
+        return exec;
+    }
+    let (send, related) = oneshot::channel();
     let (task_app, guest, ended) = (app.clone(), guest.clone(), exec.clone());
     app.tasks.spawn(async move {
         let _slot = slot;
@@ -278,17 +322,28 @@ async fn keep(
         let _ = tell.send(related);
     }
     let failed = facts.exit_code != Some(0);
+    let remembering = &app.remembering;
+    let sandbox = &guest.sandbox().id;
     if mode == Remember::Errors && !failed {
-        facts.earlier = app.remembering.went_well(&guest.sandbox().id);
-        app.remembering.note(&guest.sandbox().id, &facts);
+        facts.earlier = remembering.went_well(sandbox);
+        remembering.note(sandbox, &facts);
+        let failures = remembering.calm().failures;
         if !has_open_failures(view).await? {
+            scope.sandbox.iter().for_each(|row| remembering.set_calm(row, failures));
             return Ok(());
         }
     }
     facts.files_changed = files_changed(guest, &facts, exec.started_ms).await;
     let of = SessionOf { name: scope.label, since_ms };
     let session = remember::current_session(view, &of, facts.at_ms).await?;
-    remember::record(view, &facts, mode, &session).await?;
+    if failed {
+        remembering.failing(sandbox);
+    }
+    let recorded = remember::record(view, &facts, mode, &session).await;
+    if failed {
+        remembering.failing(sandbox);
+    }
+    recorded?;
     Ok(())
 }
 
