@@ -137,6 +137,18 @@ impl<V: Volumes> Volumes for Faulty<V> {
         self.inner.changes(from, to, image, paths_max, effort).await
     }
 
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        self.change(self.inner.stage_snapshot(id, base)).await
+    }
+
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        self.change(self.inner.seal_snapshot(id)).await
+    }
+
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
         self.change(self.inner.remove_snapshot(id)).await
     }

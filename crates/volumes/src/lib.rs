@@ -92,6 +92,17 @@ pub trait Volumes: fmt::Debug + Send + Sync {
     /// is. What the two share stays charged to the sandbox for as long as either has it.
     async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError>;
 
+    /// A writable volume to put together a snapshot in that comes from elsewhere, `rootfs/` in it: empty, or a copy of
+    /// `base`. An older one of the same id is removed. Nobody sees it, and the next start removes it, until it is sealed.
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError>;
+
+    /// Makes a staged snapshot read-only, final and durable, all of it at once. One that is sealed already stays as it is.
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError>;
+
     /// A writable copy-on-write child of a snapshot for a sandbox, exactly as [`Volumes::create`] makes one of an image.
     async fn create_from_snapshot(
         &self,
@@ -132,7 +143,7 @@ pub trait Volumes: fmt::Debug + Send + Sync {
         effort: Effort,
     ) -> Result<Changes, VolumeError>;
 
-    /// Removes a snapshot. Of an unknown one: nothing to do. As durable as [`Volumes::destroy`].
+    /// Removes a snapshot, staged or sealed. Of an unknown one: nothing to do. As durable as [`Volumes::destroy`].
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError>;
 
     /// An empty directory for the files of a dump, which only root can get to. What an older try of the same id left there
@@ -401,6 +412,18 @@ impl<V: Volumes + ?Sized> Volumes for Arc<V> {
         effort: Effort,
     ) -> Result<Changes, VolumeError> {
         (**self).changes(from, to, image, paths_max, effort).await
+    }
+
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        (**self).stage_snapshot(id, base).await
+    }
+
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        (**self).seal_snapshot(id).await
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {

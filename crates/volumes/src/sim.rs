@@ -3,7 +3,8 @@
 //! Keeps the seam's promises (idempotence, errors, the inventory). The paths it answers for volumes do not exist: what a
 //! volume holds is a table of names and contents, which tests write and read by [`Sim::write`] and [`Sim::read`], and
 //! which copies, snapshots and images carry along. One in a folder keeps the files of images too, as plain directories,
-//! for tests of those who fill them. Dumps are real directories, since a runtime writes into them.
+//! for tests of those who fill them. Dumps are real directories, since a runtime writes into them; so are snapshots while
+//! they are staged or located, since exports read them and imports write them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -61,6 +62,9 @@ impl Drop for DumpsFolder {
     fn drop(&mut self) {
         if self.own {
             let _ = std::fs::remove_dir_all(&self.path);
+            for folder in ["snapshots", "arriving"] {
+                let _ = std::fs::remove_dir_all(self.path.with_extension(folder));
+            }
         }
     }
 }
@@ -133,6 +137,28 @@ impl Sim {
         self.folder.as_deref().unwrap_or(Path::new("/sim")).join(folder).join(id).join("rootfs")
     }
 
+    /// Where files of snapshots are while somebody reads or writes them.
+    fn snapshot_root(&self, folder: &str, id: &SnapshotId) -> PathBuf {
+        self.dumps.path.with_extension(folder).join(id.as_str()).join("rootfs")
+    }
+
+    /// Writes the table of a snapshot's files into a directory.
+    fn spread(&self, root: &Path, files: &Files) -> Result<(), VolumeError> {
+        let write = || -> io::Result<()> {
+            match std::fs::remove_dir_all(root) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => std::fs::create_dir_all(root)?,
+            }
+            for (path, content) in files {
+                let path = root.join(path.trim_start_matches('/'));
+                std::fs::create_dir_all(path.parent().unwrap_or(root))?;
+                std::fs::write(path, content)?;
+            }
+            Ok(())
+        };
+        write().map_err(step("write the files of", root))
+    }
+
     /// Charges a sandbox for `bytes` more, as writing would; `false` when its quota or the pool does not allow it.
     pub fn charge(&self, id: &SandboxId, bytes: u64) -> bool {
         let mut state = self.state();
@@ -182,6 +208,20 @@ impl Contents {
     fn snapshot(&self, id: &SnapshotId) -> Result<&Files, VolumeError> {
         self.snapshots.get(id).ok_or_else(|| VolumeError::SnapshotNotFound { snapshot: id.clone() })
     }
+}
+
+/// Regular files beneath a directory, as the table has them.
+fn gather(root: &Path, above: &str, files: &mut Files) -> io::Result<()> {
+    for entry in std::fs::read_dir(root)? {
+        let entry = entry?;
+        let path = format!("{above}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            gather(&entry.path(), &path, files)?;
+        } else if entry.file_type()?.is_file() {
+            files.insert(path, String::from_utf8_lossy(&std::fs::read(entry.path())?).into_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Files, directories and links; owners as they come.
@@ -385,7 +425,38 @@ impl Volumes for Sim {
     }
 
     async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, VolumeError> {
-        self.state().snapshot(id).map(|_| self.rootfs("snapshots", id.as_str()))
+        let root = self.snapshot_root("snapshots", id);
+        self.spread(&root, self.state().snapshot(id)?)?;
+        Ok(root)
+    }
+
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        let state = self.state();
+        state.check_room()?;
+        let nothing = Files::new();
+        let root = self.snapshot_root("arriving", id);
+        self.spread(&root, base.map_or(Ok(&nothing), |base| state.snapshot(base))?)?;
+        Ok(root)
+    }
+
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        let mut state = self.state();
+        if state.snapshots.contains_key(id) {
+            return Ok(());
+        }
+        let root = self.snapshot_root("arriving", id);
+        if !root.exists() {
+            return Err(VolumeError::SnapshotNotFound { snapshot: id.clone() });
+        }
+        let mut files = Files::new();
+        gather(&root, "", &mut files).map_err(step("read the files of", &root))?;
+        std::fs::remove_dir_all(&root).map_err(step("remove", &root))?;
+        state.snapshots.insert(id.clone(), files);
+        Ok(())
     }
 
     /// The lengths of the files that no image and no other snapshot has as they are.
@@ -440,7 +511,17 @@ impl Volumes for Sim {
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
-        self.state().snapshots.remove(id);
+        let mut state = self.state();
+        for folder in ["arriving", "snapshots"] {
+            let root = self.snapshot_root(folder, id);
+            match std::fs::remove_dir_all(&root) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(step("remove", &root)(error));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        state.snapshots.remove(id);
         Ok(())
     }
 

@@ -190,9 +190,27 @@ impl Volumes for BtrfsVolumes {
         self.blocking(move |inner| inner.changes(from, &to, &image, paths_max, effort)).await
     }
 
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        let (id, base) = (id.clone(), base.cloned());
+        self.blocking(move |inner| inner.stage_snapshot(&id, base.as_ref())).await
+    }
+
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.seal_snapshot(&id)).await
+    }
+
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
         let id = id.clone();
-        self.blocking(move |inner| inner.remove(&inner.snapshots, id.as_str())).await
+        self.blocking(move |inner| {
+            inner.remove(&inner.arriving, id.as_str())?;
+            inner.remove(&inner.snapshots, id.as_str())
+        })
+        .await
     }
 
     async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, VolumeError> {

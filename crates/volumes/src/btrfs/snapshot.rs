@@ -10,8 +10,9 @@
 //! Quotas: what a sandbox wrote is charged to it for as long as the sandbox or a snapshot has it; see `quota.rs`. The
 //! group outlives a replaced volume, and so does what is charged to it, until the last snapshot that holds it goes.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use burrow_model::{SandboxId, SnapshotId};
@@ -37,6 +38,51 @@ impl Inner {
             }
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// See [`crate::Volumes::stage_snapshot`]. In no quota group: what sandboxes are charged for is theirs alone.
+    pub(super) fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        self.check_room()?;
+        self.remove(&self.arriving, id.as_str())?;
+        let path = self.arriving.path.join(id.as_str());
+        let rootfs = path.join("rootfs");
+        match base {
+            Some(base) => {
+                let source = self.open_snapshot(base)?;
+                ioctl::snapshot(&self.arriving.directory, id.as_str(), &source, Access::Writable, None)
+                    .map_err(self.failed("stage the snapshot", &path))?;
+            }
+            None => {
+                ioctl::create_subvolume(&self.arriving.directory, id.as_str())
+                    .map_err(self.failed("stage the snapshot", &path))?;
+                DirBuilder::new()
+                    .mode(0o755)
+                    .create(&rootfs)
+                    .map_err(self.failed("make the directory", &rootfs))?;
+            }
+        }
+        Ok(rootfs)
+    }
+
+    /// The kernel writes out what was put in, and returns after its commit: it is there whole, or not at all.
+    pub(super) fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        if !self.snapshots.holds(id.as_str()) {
+            let path = self.arriving.path.join(id.as_str());
+            let staged = match File::open(&path) {
+                Ok(staged) => staged,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(VolumeError::SnapshotNotFound { snapshot: id.clone() });
+                }
+                Err(error) => return Err(step("open the staged snapshot", &path)(error)),
+            };
+            ioctl::snapshot(&self.snapshots.directory, id.as_str(), &staged, Access::ReadOnly, None)
+                .map_err(self.failed("seal the snapshot", &path))?;
+        }
+        self.remove(&self.arriving, id.as_str())
     }
 
     pub(super) fn open_snapshot(&self, id: &SnapshotId) -> Result<File, VolumeError> {
