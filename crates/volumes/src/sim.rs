@@ -2,11 +2,12 @@
 //!
 //! Keeps the seam's promises (idempotence, errors, the inventory). The paths it answers for volumes do not exist: what a
 //! volume holds is a table of names and contents, which tests write and read by [`Sim::write`] and [`Sim::read`], and
-//! which copies, snapshots and images carry along. One in a folder keeps the files of images too, as plain directories,
-//! for tests of those who fill them. Dumps are real directories, since a runtime writes into them.
+//! which copies, snapshots and images carry along. One in a folder keeps files too, as plain directories beside that
+//! table, for tests of those who fill and read them. Dumps are real directories, since a runtime writes into them.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +15,10 @@ use async_trait::async_trait;
 use burrow_model::{Change, ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 use crate::dump::{self, NoDisk, Recent};
-use crate::{Chunks, Dump, Effort, Inventory, Space, VolumeError, VolumeId, Volumes, step};
+use crate::{
+    ChangedPath, Chunks, Comparison, Dump, Effort, Inventory, Space, Times, Tree, VolumeError, VolumeId,
+    Volumes, step,
+};
 
 /// What the simulated pool holds unless told otherwise.
 const TOTAL_BYTES: u64 = 1 << 40;
@@ -38,6 +42,7 @@ struct Contents {
     staged: BTreeMap<ImageId, Files>,
     sandboxes: BTreeMap<SandboxId, Disk>,
     snapshots: BTreeMap<SnapshotId, Files>,
+    frozen: BTreeMap<SnapshotId, Files>,
 }
 
 /// Absolute path to content, as a sandbox sees them.
@@ -73,8 +78,8 @@ impl Default for Sim {
 
 impl Sim {
     pub fn new(total_bytes: u64) -> Self {
-        let (images, staged, sandboxes, snapshots) = Default::default();
-        let state = Mutex::new(Contents { total_bytes, images, staged, sandboxes, snapshots });
+        let (images, staged, sandboxes, snapshots, frozen) = Default::default();
+        let state = Mutex::new(Contents { total_bytes, images, staged, sandboxes, snapshots, frozen });
         let path = std::env::temp_dir().join(format!("burrow-sim-{}", DumpId::generate()));
         Self { state, folder: None, dumps: DumpsFolder { path, own: true } }
     }
@@ -127,6 +132,16 @@ impl Sim {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(step("remove", volume)(error)),
             Some(Ok(()) | Err(_)) | None => Ok(()),
         }
+    }
+
+    fn fill_if_missing(&self, folder: &str, id: &str) -> Result<(), VolumeError> {
+        let root = self.rootfs(folder, id);
+        if root.exists() { Ok(()) } else { self.fill(&root, None) }
+    }
+
+    fn fill_from_snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<(), VolumeError> {
+        let root = self.rootfs("sandboxes", id.as_str());
+        self.fill(&root, Some(&self.rootfs("snapshots", snapshot.as_str())))
     }
 
     fn rootfs(&self, folder: &str, id: &str) -> PathBuf {
@@ -182,6 +197,56 @@ impl Contents {
     fn snapshot(&self, id: &SnapshotId) -> Result<&Files, VolumeError> {
         self.snapshots.get(id).ok_or_else(|| VolumeError::SnapshotNotFound { snapshot: id.clone() })
     }
+
+    fn tree(&self, tree: &Tree) -> Result<&Files, VolumeError> {
+        match tree {
+            Tree::Image(id) => self.image(id),
+            Tree::Snapshot(id) => self.snapshot(id),
+            Tree::Frozen(id) => {
+                self.frozen.get(id).ok_or_else(|| VolumeError::SnapshotNotFound { snapshot: id.clone() })
+            }
+        }
+    }
+}
+
+/// The paths at which two tables differ.
+fn differing<'a>(before: &'a Files, after: &'a Files) -> BTreeMap<&'a String, ChangeKind> {
+    let mut paths: BTreeMap<&String, ChangeKind> = before
+        .keys()
+        .filter(|path| !after.contains_key(*path))
+        .map(|path| (path, ChangeKind::Deleted))
+        .collect();
+    for (path, content) in after {
+        match before.get(path) {
+            None => drop(paths.insert(path, ChangeKind::Added)),
+            Some(old) if old != content => drop(paths.insert(path, ChangeKind::Changed)),
+            Some(_) => {}
+        }
+    }
+    paths
+}
+
+/// Everything in a directory, as a table of what each is: kind, mode, and content or target.
+fn walk(root: &Path) -> io::Result<Files> {
+    let mut files = Files::new();
+    let mut left = vec![(root.to_owned(), String::new())];
+    while let Some((folder, above)) = left.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            let path = format!("{above}/{}", entry.file_name().to_string_lossy());
+            let (kind, mode) = (entry.file_type()?, entry.metadata()?.permissions().mode());
+            let content = if kind.is_dir() {
+                left.push((entry.path(), path.clone()));
+                Vec::new()
+            } else if kind.is_symlink() {
+                std::fs::read_link(entry.path())?.into_os_string().into_encoded_bytes()
+            } else {
+                std::fs::read(entry.path())?
+            };
+            files.insert(path, format!("{mode:o} {content:?}"));
+        }
+    }
+    Ok(files)
 }
 
 /// Files, directories and links; owners as they come.
@@ -231,8 +296,7 @@ impl Volumes for Sim {
         state.check_room()?;
         let files = state.disk(sandbox)?.files.clone();
         let root = self.rootfs("staged", id.as_str());
-        // On a disk, sandboxes have no files of their own here.
-        self.fill(&root, None)?;
+        self.fill(&root, Some(&self.rootfs("sandboxes", sandbox.as_str())))?;
         state.staged.insert(id.clone(), files);
         Ok(root)
     }
@@ -271,6 +335,8 @@ impl Volumes for Sim {
         if !state.sandboxes.contains_key(id) {
             state.check_room()?;
             let files = state.image(image)?.clone();
+            let root = self.rootfs("sandboxes", id.as_str());
+            self.fill(&root, Some(&self.rootfs("images", image.as_str())))?;
             state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
         }
         Ok(self.rootfs("sandboxes", id.as_str()))
@@ -290,7 +356,9 @@ impl Volumes for Sim {
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<(), VolumeError> {
-        self.state().sandboxes.remove(id);
+        let mut state = self.state();
+        self.empty(&self.rootfs("sandboxes", id.as_str()))?;
+        state.sandboxes.remove(id);
         Ok(())
     }
 
@@ -336,9 +404,16 @@ impl Volumes for Sim {
         let used_bytes = bytes.try_into().map_or(0, u64::from_le_bytes);
         let mut state = self.state();
         match volume {
-            VolumeId::Image(id) => drop(state.images.entry(id.clone()).or_default()),
-            VolumeId::Snapshot { id, .. } => drop(state.snapshots.entry(id.clone()).or_default()),
+            VolumeId::Image(id) => {
+                self.fill_if_missing("images", id.as_str())?;
+                state.images.entry(id.clone()).or_default();
+            }
+            VolumeId::Snapshot { id, .. } => {
+                self.fill_if_missing("snapshots", id.as_str())?;
+                state.snapshots.entry(id.clone()).or_default();
+            }
             VolumeId::Sandbox { id, .. } => {
+                self.fill_if_missing("sandboxes", id.as_str())?;
                 let disk = Disk { limit_bytes: disk_bytes, used_bytes, files: Files::new() };
                 state.sandboxes.entry(id.clone()).or_insert(disk);
             }
@@ -351,6 +426,8 @@ impl Volumes for Sim {
         if !state.snapshots.contains_key(id) {
             state.check_room()?;
             let files = state.disk(of)?.files.clone();
+            let root = self.rootfs("snapshots", id.as_str());
+            self.fill(&root, Some(&self.rootfs("sandboxes", of.as_str())))?;
             state.snapshots.insert(id.clone(), files);
         }
         Ok(())
@@ -366,6 +443,7 @@ impl Volumes for Sim {
         if !state.sandboxes.contains_key(id) {
             state.check_room()?;
             let files = state.snapshot(snapshot)?.clone();
+            self.fill_from_snapshot(id, snapshot)?;
             state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
         }
         Ok(self.rootfs("sandboxes", id.as_str()))
@@ -380,6 +458,7 @@ impl Volumes for Sim {
         let mut state = self.state();
         state.check_room()?;
         let files = state.snapshot(snapshot)?.clone();
+        self.fill_from_snapshot(id, snapshot)?;
         state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
         Ok(self.rootfs("sandboxes", id.as_str()))
     }
@@ -416,19 +495,7 @@ impl Volumes for Sim {
             Some(from) => state.snapshot(from)?,
             None => state.image(image)?,
         };
-        let after = state.snapshot(to)?;
-        let mut paths: BTreeMap<&String, ChangeKind> = before
-            .keys()
-            .filter(|path| !after.contains_key(*path))
-            .map(|path| (path, ChangeKind::Deleted))
-            .collect();
-        for (path, content) in after {
-            match before.get(path) {
-                None => drop(paths.insert(path, ChangeKind::Added)),
-                Some(old) if old != content => drop(paths.insert(path, ChangeKind::Changed)),
-                Some(_) => {}
-            }
-        }
+        let paths = differing(before, state.snapshot(to)?);
         let seen = if effort == Effort::Glance { paths.len().min(GLANCE_MAX) } else { paths.len() };
         let more = seen < paths.len();
         let paths = paths
@@ -439,8 +506,56 @@ impl Volumes for Sim {
         Ok(Changes { paths, total: seen as u64, more, since: from.cloned() })
     }
 
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        let mut state = self.state();
+        if !state.frozen.contains_key(id) {
+            state.check_room()?;
+            let files = state.disk(of)?.files.clone();
+            let root = self.rootfs("frozen", id.as_str());
+            self.fill(&root, Some(&self.rootfs("sandboxes", of.as_str())))?;
+            state.frozen.insert(id.clone(), files);
+        }
+        Ok(())
+    }
+
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        let mut state = self.state();
+        self.empty(&self.rootfs("frozen", id.as_str()))?;
+        state.frozen.remove(id);
+        Ok(())
+    }
+
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, VolumeError> {
+        self.state().tree(tree)?;
+        Ok(match tree {
+            Tree::Image(id) => self.rootfs("images", id.as_str()),
+            Tree::Snapshot(id) => self.rootfs("snapshots", id.as_str()),
+            Tree::Frozen(id) => self.rootfs("frozen", id.as_str()),
+        })
+    }
+
+    /// In a folder: what a walk of both trees finds.
+    async fn compare(&self, old: &Tree, new: &Tree, _: Times) -> Result<Comparison, VolumeError> {
+        let mut trees = Vec::new();
+        for tree in [old, new] {
+            let path = self.locate_tree(tree).await?;
+            let table = self.state().tree(tree)?.clone();
+            trees.push(match self.folder {
+                Some(_) => walk(&path).map_err(step("walk", &path))?,
+                None => table,
+            });
+        }
+        let paths = differing(&trees[0], &trees[1])
+            .into_iter()
+            .map(|(path, kind)| ChangedPath { path: path.clone().into_bytes(), kind })
+            .collect();
+        Ok(Comparison { paths, more: false })
+    }
+
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
-        self.state().snapshots.remove(id);
+        let mut state = self.state();
+        self.empty(&self.rootfs("snapshots", id.as_str()))?;
+        state.snapshots.remove(id);
         Ok(())
     }
 
