@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use burrow_model::{Changes, DumpId, ImageId, SandboxId, SnapshotId};
+use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 pub use shift::{Shifted, shift_owners};
 
@@ -143,6 +143,24 @@ pub trait Volumes: fmt::Debug + Send + Sync {
         effort: Effort,
     ) -> Result<Changes, VolumeError>;
 
+    /// A read-only copy of a sandbox's volume, as [`Volumes::snapshot`] takes one, to be compared and read for a while: it is
+    /// [`Tree::Frozen`] under that id until [`Volumes::thaw`], and no inventory names it. What a crash leaves of it the next
+    /// start removes.
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError>;
+
+    /// Removes what [`Volumes::freeze`] made. Of an unknown one: nothing to do.
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), VolumeError>;
+
+    /// Where the files of a tree are (`rootfs/`). To be read only.
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, VolumeError>;
+
+    /// The names that differ in `new` from `old`, in order. Takes as long as there are changes, however large the trees are,
+    /// where `old` is what `new` was made from, by however many steps: of two trees with a common origin, ask for what each of
+    /// them has changed since. A [`ChangeKind::Changed`] says that a name was written to; what it was written with may be what
+    /// it had. Content, kind, owner, mode and attributes count, times only where asked for; a rename deletes here and adds
+    /// there; a file that changed has changed under each of its names.
+    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, VolumeError>;
+
     /// Removes a snapshot, staged or sealed. Of an unknown one: nothing to do. As durable as [`Volumes::destroy`].
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError>;
 
@@ -202,6 +220,38 @@ impl VolumeId {
             Self::Snapshot { id, .. } => id.as_str(),
         }
     }
+}
+
+/// Files that do not change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Tree {
+    Image(ImageId),
+    Snapshot(SnapshotId),
+    /// A sandbox's, as they were at a [`Volumes::freeze`].
+    Frozen(SnapshotId),
+}
+
+/// Whether a file that has only another time of change is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    Ignored,
+    Count,
+}
+
+/// What differs between two trees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// By path.
+    pub paths: Vec<ChangedPath>,
+    /// There are others: more differ than a driver looks at.
+    pub more: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChangedPath {
+    /// Absolute, as the sandbox sees it; `/` is its root. Names are bytes chosen inside it.
+    pub path: Vec<u8>,
+    pub kind: ChangeKind,
 }
 
 /// What exists, for recovery.
@@ -424,6 +474,22 @@ impl<V: Volumes + ?Sized> Volumes for Arc<V> {
 
     async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
         (**self).seal_snapshot(id).await
+    }
+
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        (**self).freeze(id, of).await
+    }
+
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        (**self).thaw(id).await
+    }
+
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, VolumeError> {
+        (**self).locate_tree(tree).await
+    }
+
+    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, VolumeError> {
+        (**self).compare(old, new, times).await
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {

@@ -20,19 +20,28 @@ use rustix::fs::RenameFlags;
 
 use super::ioctl::{self, Access};
 use super::{Folder, Inner};
-use crate::{VolumeError, step};
+use crate::{Tree, VolumeError, step};
 
 impl Inner {
     /// A read-only snapshot: the kernel writes out what the sandbox had in RAM, and returns after its commit.
     pub(super) fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
-        if self.snapshots.holds(id.as_str()) {
+        self.copy_into(&self.snapshots, id, of)
+    }
+
+    /// The same among the volumes that live for one call.
+    pub(super) fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        self.copy_into(&self.transfer, id, of)
+    }
+
+    fn copy_into(&self, folder: &Folder, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        if folder.holds(id.as_str()) {
             return Ok(());
         }
         self.locate(of)?;
         self.check_room()?;
         let path = self.sandboxes.path.join(of.as_str());
         let source = File::open(&path).map_err(step("open the volume", &path))?;
-        match ioctl::snapshot(&self.snapshots.directory, id.as_str(), &source, Access::ReadOnly, None) {
+        match ioctl::snapshot(&folder.directory, id.as_str(), &source, Access::ReadOnly, None) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(self.failed("snapshot the volume", &path)(error))
             }
@@ -86,11 +95,23 @@ impl Inner {
     }
 
     pub(super) fn open_snapshot(&self, id: &SnapshotId) -> Result<File, VolumeError> {
-        if !self.snapshots.holds(id.as_str()) {
-            return Err(VolumeError::SnapshotNotFound { snapshot: id.clone() });
+        open_in(&self.snapshots, id)
+    }
+
+    pub(super) fn open_tree(&self, tree: &Tree) -> Result<File, VolumeError> {
+        match tree {
+            Tree::Image(id) => self.open_image(id),
+            Tree::Snapshot(id) => open_in(&self.snapshots, id),
+            Tree::Frozen(id) => open_in(&self.transfer, id),
         }
-        let path = self.snapshots.path.join(id.as_str());
-        File::open(&path).map_err(step("open the snapshot", &path))
+    }
+
+    pub(super) fn tree_path(&self, tree: &Tree) -> PathBuf {
+        match tree {
+            Tree::Image(id) => self.images.path.join(id.as_str()),
+            Tree::Snapshot(id) => self.snapshots.path.join(id.as_str()),
+            Tree::Frozen(id) => self.transfer.path.join(id.as_str()),
+        }
     }
 
     /// See [`crate::Volumes::replace_from_snapshot`].
@@ -149,6 +170,14 @@ impl Inner {
             tracing::debug!(%id, %error, "could not note what a volume started from");
         }
     }
+}
+
+fn open_in(folder: &Folder, id: &SnapshotId) -> Result<File, VolumeError> {
+    if !folder.holds(id.as_str()) {
+        return Err(VolumeError::SnapshotNotFound { snapshot: id.clone() });
+    }
+    let path = folder.path.join(id.as_str());
+    File::open(&path).map_err(step("open the snapshot", &path))
 }
 
 /// On the top directory of a volume, which only the host sees: the transaction that made the sandbox's volume.
