@@ -283,7 +283,8 @@ impl<R: Read> Reader<R> {
                 Ok(())
             }
             FrameKind::Again => {
-                if u64::from(header.raw) > left || header.stored != 0 {
+                if u64::from(header.raw) > left || header.stored != 0 || self.section != Some(Section::Files)
+                {
                     return Err(PortableError::refused("a chunk that comes again does not fit"));
                 }
                 let placed = |source| PortableError::Place { path: entry.path.shown(), source };

@@ -163,6 +163,8 @@ impl<W: Write> Writer<W> {
         extents: &[Extent],
         read: &mut dyn FnMut(&mut [u8], u64) -> io::Result<()>,
     ) -> Result<(), PortableError> {
+        // What comes again is read back from where it was put, which only a tree has names for.
+        let repeats = self.section == Some(Section::Files);
         let mut chunk = self.buffer();
         for extent in extents {
             let (mut offset, end) = (extent.offset, extent.offset + extent.bytes);
@@ -175,12 +177,12 @@ impl<W: Write> Writer<W> {
                 offset += wanted as u64;
                 if chunk.len() == CHUNK_BYTES {
                     let next = self.buffer();
-                    self.submit(FrameKind::Data, std::mem::replace(&mut chunk, next), true)?;
+                    self.submit(FrameKind::Data, std::mem::replace(&mut chunk, next), repeats)?;
                 }
             }
         }
         if !chunk.is_empty() {
-            self.submit(FrameKind::Data, chunk, true)?;
+            self.submit(FrameKind::Data, chunk, repeats)?;
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
+pub use dump::MANIFEST as DUMP_MANIFEST;
 pub use shift::{Shifted, shift_owners};
 
 /// Host uid of root inside every sandbox; the next 65,535 follow.
