@@ -11,6 +11,7 @@ mod import;
 mod interception;
 mod load;
 mod memory;
+mod moving;
 mod pause;
 mod sleep;
 mod upstream;
@@ -35,6 +36,7 @@ pub(crate) enum Group {
     Load,
     Gateway,
     Import,
+    Moving,
     Egress,
     Interception,
     Snapshot,
@@ -131,7 +133,7 @@ impl Scale {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -140,6 +142,7 @@ impl Group {
         Self::Load,
         Self::Gateway,
         Self::Import,
+        Self::Moving,
         Self::Egress,
         Self::Interception,
         Self::Snapshot,
@@ -159,6 +162,7 @@ impl Group {
             Self::Idle => "many idle sandboxes",
             Self::Load => "many clients at once",
             Self::Import => "image import, against tar x",
+            Self::Moving => "export of a sandbox, against tar and zstd; and of what changed in it",
             Self::Egress => "the way out of a sandbox, against a direct one",
             Self::Interception => "requests that get a secret on their way out, against mitmproxy",
             Self::Snapshot => "snapshot and fork without processes",
@@ -184,6 +188,7 @@ impl Group {
             Self::Idle => with_daemon(prepared, async |daemon| idle::measure(daemon, scale).await).await,
             Self::Load => with_daemon(prepared, async |daemon| load::measure(daemon, scale).await).await,
             Self::Import => import::measure(prepared, scale).await,
+            Self::Moving => with_daemon(prepared, async |daemon| moving::measure(daemon, scale).await).await,
             Self::Egress => egress::measure(prepared, scale).await,
             Self::Interception => interception::measure(prepared, scale).await,
             Self::Snapshot => sleep::measure_files(prepared, scale).await,

@@ -65,6 +65,6 @@ pub use sleep::{
     SnapshotPolicyRequest,
 };
 pub use snapshot::{
-    Change, ChangeKind, Changes, CreateSnapshot, ForkSandbox, Forked, RestoreSandbox, Restored,
-    SandboxFromSnapshot, Snapshot, SnapshotKind,
+    Change, ChangeKind, Changes, CreateSnapshot, ForkSandbox, Forked, ImportedSnapshot, RestoreSandbox,
+    Restored, SandboxFromSnapshot, Snapshot, SnapshotKind,
 };

@@ -214,6 +214,22 @@ pub struct Forked {
     pub pause_us: u64,
 }
 
+/// What `POST /v1/snapshots` took in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ImportedSnapshot {
+    pub snapshot: Snapshot,
+    /// What the file was, in 64 hexadecimal digits: later exports may hold no more than what differs from it.
+    pub identity: String,
+    /// The snapshot's id where it came from.
+    pub origin: String,
+    /// Names in the file.
+    pub entries: u64,
+    /// Bytes of all content, holes not counted.
+    pub content_bytes: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

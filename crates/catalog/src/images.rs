@@ -189,7 +189,7 @@ impl Catalog {
     }
 }
 
-fn insert(connection: &Connection, tenant: &TenantId, image: &Image) -> Result<(), CatalogError> {
+pub(crate) fn insert(connection: &Connection, tenant: &TenantId, image: &Image) -> Result<(), CatalogError> {
     connection
         .prepare_cached(
             "INSERT INTO images (id, tenant, config, origin, layer, size_bytes, created_ms)

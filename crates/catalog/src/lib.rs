@@ -24,6 +24,7 @@ mod images;
 mod keys;
 mod layers;
 mod migrate;
+mod moving;
 mod operations;
 mod page;
 mod ports;

@@ -135,7 +135,7 @@ impl Catalog {
     }
 }
 
-fn find(
+pub(crate) fn find(
     connection: &Connection,
     tenant: &TenantId,
     id: &SnapshotId,

@@ -20,16 +20,17 @@ const ARROWS: &[(&str, &[&str])] = &[
         "daemon",
         &[
             "api", "audit", "catalog", "egress", "engine", "guest", "images", "memory", "model", "network",
-            "runtime", "vault", "volumes",
+            "portable", "runtime", "vault", "volumes",
         ],
     ),
     (
         "engine",
         &[
-            "catalog", "egress", "guest", "images", "memory", "model", "network", "runtime", "vault",
-            "volumes",
+            "catalog", "egress", "guest", "images", "memory", "model", "network", "portable", "runtime",
+            "vault", "volumes",
         ],
     ),
+    ("portable", &[]),
     ("egress", &["audit", "model", "network"]),
     ("audit", &["model"]),
     ("catalog", &["model"]),

@@ -62,4 +62,4 @@ pub use ndjson::NdjsonStream;
 pub use pages::PageQuery;
 pub use ports::PortConnection;
 pub use sandboxes::{Created, SandboxQuery};
-pub use snapshots::SnapshotQuery;
+pub use snapshots::{Export, ExportOptions, ImportOptions, SnapshotQuery};

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use burrow_api::{
-    CollectGarbage, CreateSnapshot, ForkSandbox, Forked, GarbageReport, Page, RestoreSandbox, Restored,
-    Sandbox, SandboxFromSnapshot, Snapshot, SnapshotKind, Tree,
+    CollectGarbage, CreateSnapshot, ForkSandbox, Forked, GarbageReport, ImportedSnapshot, Page,
+    RestoreSandbox, Restored, Sandbox, SandboxFromSnapshot, Snapshot, SnapshotKind, Tree,
 };
 use http::Method;
 
 use crate::client::Call;
+use crate::files::upload_call;
 use crate::sandboxes::sandbox_path;
 use crate::url::Path;
-use crate::{Client, ClientError, PageQuery};
+use crate::{ByteStream, Client, ClientError, PageQuery, UploadBody};
 
 /// Which snapshots to list.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,35 @@ pub struct SnapshotQuery {
     pub labels: Vec<String>,
     /// Any of these; all kinds when empty.
     pub kinds: Vec<SnapshotKind>,
+}
+
+/// How a snapshot is exported.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    /// Name or id of a snapshot that the receiver has: only what differs from it is sent.
+    pub since: Option<String>,
+    /// Without processes.
+    pub files_only: bool,
+}
+
+/// A snapshot on its way out.
+#[derive(Debug)]
+pub struct Export {
+    /// The file. A stream that ends with an error is no file.
+    pub bytes: ByteStream,
+    /// The key that signs it: who takes its processes has to trust it.
+    pub signer: Option<String>,
+}
+
+/// How a snapshot is imported.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// What it is called; as where it came from when absent, if that name is free.
+    pub name: Option<String>,
+    /// Without processes.
+    pub files_only: bool,
+    /// Take processes that this key signed. Needs an admin's key.
+    pub trust: Option<String>,
 }
 
 fn snapshot_path(snapshot: &str) -> Path {
@@ -55,6 +85,33 @@ impl Client {
     /// By name, by id, or by the first characters of its id.
     pub async fn snapshot(&self, snapshot: &str) -> Result<Snapshot, ClientError> {
         self.get(snapshot_path(snapshot)).await
+    }
+
+    /// All that a snapshot is, as one file.
+    pub async fn export_snapshot(
+        &self,
+        snapshot: &str,
+        options: &ExportOptions,
+    ) -> Result<Export, ClientError> {
+        let path = snapshot_path(snapshot).fixed("export").query_if("since", options.since.as_deref());
+        let path = path.query_if("files_only", options.files_only.then_some(true));
+        let shown = path.shown();
+        let response = self.send(Call::new(Method::GET, path)).await?;
+        let signer = response.headers().get("x-burrow-signer").and_then(|key| key.to_str().ok());
+        let signer = signer.map(str::to_owned);
+        Ok(Export { bytes: ByteStream::new(response.into_body(), shown), signer })
+    }
+
+    /// Takes in a file that [`Self::export_snapshot`] made, here or elsewhere.
+    pub async fn import_snapshot(
+        &self,
+        options: &ImportOptions,
+        content: UploadBody,
+    ) -> Result<ImportedSnapshot, ClientError> {
+        let path = Path::new("/v1/snapshots").query_if("name", options.name.as_deref());
+        let path = path.query_if("files_only", options.files_only.then_some(true));
+        let path = path.query_if("trust", options.trust.as_deref());
+        self.send_upload(upload_call(Method::POST, path, content)).await
     }
 
     pub async fn delete_snapshot(&self, snapshot: &str) -> Result<(), ClientError> {

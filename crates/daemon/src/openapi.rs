@@ -6,7 +6,7 @@ use utoipa::{Modify, OpenApi};
 
 use crate::rest::{
     attach, audit, backup, egress, events, execs, files, host, images, keys, lineage, listing, memory,
-    output, ports, power, sandboxes, secrets, services, snapshots, tar, watch,
+    moving, output, ports, power, sandboxes, secrets, services, snapshots, tar, watch,
 };
 
 #[derive(OpenApi)]
@@ -24,7 +24,7 @@ use crate::rest::{
         sandboxes::create, sandboxes::list, sandboxes::get, sandboxes::update, sandboxes::delete,
         power::start, power::stop, power::pause, power::resume, power::hibernate, power::wake, sandboxes::stats,
         snapshots::create, snapshots::list, snapshots::get, snapshots::delete, snapshots::restore,
-        snapshots::become_sandbox, snapshots::fork, lineage::tree, lineage::stale, lineage::collect,
+        snapshots::become_sandbox, snapshots::fork, moving::export, moving::import, lineage::tree, lineage::stale, lineage::collect,
         execs::create, execs::list, execs::get, execs::find, execs::wait, execs::signal, execs::resize, execs::stdin,
         output::output, attach::attach,
         files::read, files::write, files::remove, files::stat, listing::list, files::make_directory, files::rename,

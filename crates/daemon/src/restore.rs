@@ -40,8 +40,8 @@ const PIECES_MAX: usize = 4;
 const PIECE_BYTES_MAX: u64 = 64 << 20;
 
 /// What a backup cannot finish, nor undo: it holds neither the machines they worked on nor the dumps they made.
-const GIVEN_UP: [Operation; 4] =
-    [Operation::Hibernate, Operation::Wake, Operation::Snapshot, Operation::Restore];
+const GIVEN_UP: [Operation; 5] =
+    [Operation::Hibernate, Operation::Wake, Operation::Snapshot, Operation::Restore, Operation::Import];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {

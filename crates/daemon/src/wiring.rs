@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use burrow_catalog::{Catalog, CatalogError};
 use burrow_engine::{
-    Clock as _, EgressSettings, Engine, EngineError, ImagePolicy, NoOwnApi, Policy, Seams, SteadyClock,
-    SystemClock, Times,
+    Clock as _, EgressSettings, Engine, EngineError, ImagePolicy, MovingPolicy, NoOwnApi, Policy, Seams,
+    SteadyClock, SystemClock, Times,
 };
 use burrow_model::State;
 use burrow_network::linux::LinuxNetwork;
+use burrow_portable::ExportKey;
 use burrow_runtime::container::ContainerRuntime;
 use burrow_volumes::btrfs::{BtrfsVolumes, PoolSource};
 use rustix::fs::{FlockOperation, flock};
@@ -52,6 +53,9 @@ const WORKERS_MIN: usize = 2;
 
 /// Images made at once. Unpacking keeps a disk and two cores busy; more at once would be no faster together.
 const IMAGES_AT_ONCE: usize = 2;
+
+/// Names in one imported file: far above real sandboxes, and what takes minutes to make.
+const MOVED_ENTRIES_MAX: u64 = 5_000_000;
 
 /// Connections the kernel holds for us while we are busy.
 const BACKLOG: u32 = 1024;
@@ -110,6 +114,8 @@ pub enum ServeError {
     },
     #[error("could not open the vault of secrets")]
     Vault { source: burrow_vault::VaultError },
+    #[error("could not open the key that signs exports")]
+    ExportKey { source: burrow_portable::PortableError },
     #[error("could not install the guest agent `{}` in the pool", .path.display())]
     Guest { path: PathBuf, source: io::Error },
     #[error("could not bring the sandboxes in order")]
@@ -142,6 +148,9 @@ impl ServeError {
             Self::Audit { source } => source.hint()?,
             Self::Memory { source } => source.hint()?,
             Self::Vault { source } => source.hint()?,
+            Self::ExportKey { .. } => {
+                "remove it, and a new one is made: other hosts then have to trust that one"
+            }
             Self::Guest { .. } => {
                 "put `burrow-guest` beside `burrow`, or set `runtime.guest` in the configuration"
             }
@@ -244,6 +253,7 @@ async fn serve(
         stock: config.stock(),
         egress,
         idle: config.idle(),
+        moving: moving_policy(&config)?,
     };
     let engine = Engine::start(seams, policy).await.map_err(|source| ServeError::Engine { source })?;
     admin_key::ensure(&catalog, &config.admin_key_file, SystemClock.now_ms()).await?;
@@ -457,6 +467,19 @@ fn open_seams_blocking(
     };
     let package_urls = burrow_volumes::debian::source_urls(mirror(config).as_ref());
     Ok((seams, egress::settings(&config.egress, &package_urls), epochs))
+}
+
+/// Whom this host takes processes from, and the key by which others know it.
+fn moving_policy(config: &Config) -> Result<MovingPolicy, ServeError> {
+    let key = ExportKey::open(&config.state_dir.join("moving.key"))
+        .map_err(|source| ServeError::ExportKey { source })?;
+    Ok(MovingPolicy {
+        bytes_max: config.moving.import_bytes,
+        entries_max: MOVED_ENTRIES_MAX,
+        at_once: config.moving.at_once,
+        key: Some(Arc::new(key)),
+        trusted: config.moving.trusted.clone(),
+    })
 }
 
 /// How images are made. What an earlier daemon left on its way in or out is of no use.

@@ -53,6 +53,13 @@ impl About {
         }
     }
 
+    /// As it came with a file: of a sandbox that never was here, and that trusts nobody of this host yet.
+    pub(crate) fn from_elsewhere(text: &str, sandbox: &SandboxId) -> Option<Self> {
+        let about: Self = serde_json::from_str(text).ok()?;
+        let token = about.token.len() == 64 && about.token.bytes().all(|b| b.is_ascii_hexdigit());
+        token.then(|| Self { sandbox: sandbox.clone(), trusts: false, ..about })
+    }
+
     pub(crate) fn to_text(&self) -> String {
         serde_json::to_string(self).expect("a description is JSON")
     }

@@ -9,6 +9,7 @@ use burrow_model::{
     DumpId, LimitsError, Name, PolicyError as OwnPolicyError, Refusal, SandboxId, SecretError, SnapshotId,
 };
 use burrow_network::NetworkError;
+use burrow_portable::PortableError;
 use burrow_runtime::RuntimeError;
 use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
@@ -151,6 +152,18 @@ pub enum EngineError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Vault(#[from] VaultError),
+    #[error(transparent)]
+    Moving(#[from] PortableError),
+    #[error("the file needs what this host lacks: {reason}")]
+    ImportNeeds { reason: String },
+    #[error("the processes in the file are {signed}, and this host takes none from there")]
+    UntrustedProcesses { signed: String },
+    #[error("the file holds only what differs from snapshot `{snapshot}`, which is not here")]
+    BaseMissing { snapshot: String },
+    #[error("snapshot `{id}` was never exported or imported here, so no receiver can have it")]
+    NeverMoved { id: SnapshotId },
+    #[error("snapshot `{id}` differs from `{base}` in more places than can be listed")]
+    TooDifferent { id: SnapshotId, base: SnapshotId },
     #[error("the daemon is shutting down")]
     ShuttingDown,
     #[error("the engine was told to fail at `{point}`")]
@@ -245,6 +258,14 @@ impl EngineError {
             Self::Volume(error) => error.hint(),
             Self::NetworkPolicy { source } => source.hint(),
             Self::Egress(source) => source.hint(),
+            Self::Moving(error) => error.hint(),
+            Self::ImportNeeds { .. } => Some("`--files-only` takes files and memory without the processes"),
+            Self::UntrustedProcesses { .. } => {
+                Some("`--trust KEY` takes them from a host you know; `--files-only` leaves them out")
+            }
+            Self::BaseMissing { .. } => Some("import that one first, or export without `--since`"),
+            Self::TooDifferent { .. } => Some("export it whole, without `--since`"),
+            Self::NeverMoved { .. } => Some("export it whole first: `burrow export SNAPSHOT FILE`"),
             Self::ServiceNotFound { .. }
             | Self::PortReserved { .. }
             | Self::Refused { .. }

@@ -67,9 +67,23 @@ pub const SLEEP_POINTS: &[&str] = &[
     "fork.settled",
 ];
 
+/// Points on a snapshot's way out of this host, and into it.
+pub const MOVING_POINTS: &[&str] = &[
+    "export.begun",
+    "export.noted",
+    "import.begun",
+    "import.staged",
+    "import.filled",
+    "import.sealed",
+    "import.kept",
+    "import.settled",
+];
+
 #[cfg(any(feature = "faults", debug_assertions))]
 fn is_known(point: &str) -> bool {
-    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS].iter().any(|points| points.contains(&point))
+    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS, MOVING_POINTS]
+        .iter()
+        .any(|points| points.contains(&point))
 }
 
 /// Called right after what the point names has happened.

@@ -15,6 +15,7 @@
 //! | wake      | network, machine         | undone: hibernated, its dump kept      |
 //! | snapshot  | a dump, a disk snapshot  | undone: as if it had never been asked  |
 //! | restore   | machine, network, volume | completed: with the snapshot's state   |
+//! | import    | a snapshot, a dump, a memory space, all of its own | undone: as if it had never been asked |
 //!
 //! A hibernate and a snapshot name what they make beside the sandbox in the row's [`Detail`]. A restore replaces what it
 //! could only undo from the snapshot it took first, so it goes on instead. A sandbox's doors to the egress process are part of its network: they are closed before it is released.
@@ -42,6 +43,7 @@ pub enum Operation {
     Wake,
     Snapshot,
     Restore,
+    Import,
 }
 
 /// Where a sandbox is when an operation has been unwound or completed.
@@ -60,16 +62,16 @@ pub enum Settlement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Detail {
-    /// Made by a snapshot; gone back to by a restore.
+    /// Made by a snapshot or an import; gone back to by a restore.
     pub snapshot: Option<SnapshotId>,
-    /// Made by a hibernate or a snapshot; the processes a restore brings back.
+    /// Made by a hibernate, a snapshot or an import; the processes a restore brings back.
     pub dump: Option<DumpId>,
     /// Whether the sandbox was paused before.
     pub paused: bool,
 }
 
 impl Operation {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Create,
         Self::Start,
         Self::Stop,
@@ -78,6 +80,7 @@ impl Operation {
         Self::Wake,
         Self::Snapshot,
         Self::Restore,
+        Self::Import,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -90,6 +93,7 @@ impl Operation {
             Self::Wake => "wake",
             Self::Snapshot => "snapshot",
             Self::Restore => "restore",
+            Self::Import => "import",
         }
     }
 
@@ -103,7 +107,7 @@ impl Operation {
         match self {
             Self::Create | Self::Delete => &[Resource::Volume, Resource::Network, Resource::Machine],
             Self::Start | Self::Stop | Self::Wake | Self::Restore => &[Resource::Network, Resource::Machine],
-            Self::Hibernate | Self::Snapshot => &[],
+            Self::Hibernate | Self::Snapshot | Self::Import => &[],
         }
     }
 
@@ -111,7 +115,7 @@ impl Operation {
         match self {
             Self::Create | Self::Delete => Settlement::Gone,
             Self::Start | Self::Stop => Settlement::Stopped,
-            Self::Hibernate | Self::Snapshot => Settlement::AsBefore,
+            Self::Hibernate | Self::Snapshot | Self::Import => Settlement::AsBefore,
             Self::Wake => Settlement::Hibernated,
             Self::Restore => Settlement::Restored,
         }

@@ -30,6 +30,7 @@ mod idle;
 mod images;
 pub mod journal;
 mod memory;
+mod moving;
 mod operations;
 mod options;
 mod own;
@@ -58,6 +59,7 @@ pub use images::{
     ImageItem, ImageProgress, ItemState, OpenedArchive, Pruned, PullOptions, Removed, Tell, packages_recipe,
 };
 pub use memory::{MemoryScope, ScopedView};
+pub use moving::{ExportOptions, Exporting, ImportOptions, ImportedSnapshot, MovingPolicy};
 pub use options::{
     CreateOptions, IdlePolicy, ImagePolicy, LimitsChange, MemoryChange, NetworkChange, Policy, Seams,
     StockPolicy, UpdateOptions,

@@ -17,7 +17,7 @@ use burrow_runtime::Runtime;
 use burrow_vault::Vault;
 use burrow_volumes::Volumes;
 
-use crate::{Clock, EgressSettings, EngineError, ImageBuilder, OwnApi};
+use crate::{Clock, EgressSettings, EngineError, ImageBuilder, MovingPolicy, OwnApi};
 
 /// The drivers of this host.
 #[derive(Clone, Debug)]
@@ -46,6 +46,7 @@ pub struct Policy {
     pub limits_max: Limits,
     pub stock: StockPolicy,
     pub images: ImagePolicy,
+    pub moving: MovingPolicy,
     pub egress: EgressSettings,
     pub idle: IdlePolicy,
 }

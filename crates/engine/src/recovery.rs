@@ -63,6 +63,11 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
 /// Unwinds one open operation and settles its sandbox's row.
 async fn finish(shared: &Shared, operation: &OperationRow) -> Result<(), EngineError> {
     let catalog = &shared.seams.catalog;
+    if Operation::parse(&operation.kind) == Some(Operation::Import) {
+        // It concerns no sandbox, whatever its row names. The memory it filled is nobody's now, and goes with the sweep.
+        tracing::info!(kind = operation.kind, "undoing an import that was under way");
+        return remove_made(shared, operation, &Detail::of(operation)).await;
+    }
     let Some(row) = catalog.sandbox(&operation.tenant, &operation.sandbox).await? else {
         // Its sandbox was deleted while a snapshot of it was still being made.
         remove_made(shared, operation, &Detail::of(operation)).await?;
@@ -116,7 +121,8 @@ async fn take_back(
 
 /// What a hibernate or a snapshot made beside its sandbox.
 async fn remove_made(shared: &Shared, operation: &OperationRow, detail: &Detail) -> Result<(), EngineError> {
-    if !matches!(Operation::parse(&operation.kind), Some(Operation::Hibernate | Operation::Snapshot)) {
+    let makes = [Operation::Hibernate, Operation::Snapshot, Operation::Import];
+    if !Operation::parse(&operation.kind).is_some_and(|kind| makes.contains(&kind)) {
         return Ok(());
     }
     if let Some(dump) = &detail.dump {

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::egress::EgressLog;
 use crate::events::Recorder;
 use crate::images::ImageWork;
+use crate::moving::MovingWork;
 use crate::pins::Pins;
 use crate::registry::Registry;
 use crate::secrets::SecretChanges;
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     /// One image build at a time: it takes the whole machine anyway.
     pub(crate) builds: tokio::sync::Mutex<()>,
     pub(crate) images: ImageWork,
+    pub(crate) moving: MovingWork,
     pub(crate) pins: Arc<Pins>,
     pub(crate) secrets: SecretChanges,
     recorder: Recorder,
@@ -46,6 +48,7 @@ impl Shared {
     pub(crate) fn new(seams: Seams, policy: Policy) -> Arc<Self> {
         let (alive, ended) = mpsc::channel(1);
         let images = ImageWork::new(&policy.images);
+        let moving = MovingWork::new(&policy.moving);
         Arc::new(Self {
             recorder: Recorder::spawn(seams.catalog.clone()),
             seams,
@@ -55,6 +58,7 @@ impl Shared {
             registry: Registry::default(),
             builds: tokio::sync::Mutex::new(()),
             images,
+            moving,
             pins: Arc::default(),
             secrets: SecretChanges::new(),
             image_configs: Mutex::new(HashMap::new()),

@@ -164,7 +164,11 @@ impl Engine {
     }
 
     /// A snapshot that nobody removes while the pin is held.
-    async fn pinned(&self, tenant: &TenantId, id: &SnapshotId) -> Result<(Snapshot, Pin), EngineError> {
+    pub(crate) async fn pinned(
+        &self,
+        tenant: &TenantId,
+        id: &SnapshotId,
+    ) -> Result<(Snapshot, Pin), EngineError> {
         let unknown = || EngineError::SnapshotNotFound { what: id.to_string() };
         let pin = Pins::pin(&self.shared.pins, id).ok_or_else(unknown)?;
         let found = self.shared.seams.catalog.snapshot(tenant, id).await?;

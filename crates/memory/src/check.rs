@@ -299,7 +299,17 @@ fn columns(space: &Space, connection: &Connection, findings: &mut Findings) -> R
     Ok(())
 }
 
-fn rebuild(connection: &Connection) -> Result<(), MemoryError> {
+/// Whether a file agrees with itself, but for what is in RAM of it; else, what does not.
+pub(crate) fn agree(connection: &Connection) -> Result<(), String> {
+    let mut findings = Findings(Vec::new());
+    findings.part("log", |findings| agreements(connection, findings));
+    findings.part("log", |findings| logged(connection, findings));
+    findings.part("texts", |findings| contents(connection, findings));
+    findings.part("fts", |findings| text_index(connection, findings));
+    findings.0.first().map_or(Ok(()), |first| Err(format!("its {}: {}", first.part, first.why)))
+}
+
+pub(crate) fn rebuild(connection: &Connection) -> Result<(), MemoryError> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let result = rebuild_within(connection).and_then(|()| Ok(connection.execute_batch("COMMIT")?));
     if result.is_err() && !connection.is_autocommit() {

@@ -26,6 +26,7 @@ pub mod kv;
 pub mod limits;
 mod memory;
 pub mod merge;
+pub mod moving;
 mod newest;
 mod page;
 pub mod recall;

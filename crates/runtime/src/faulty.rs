@@ -108,6 +108,10 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.run(self.inner.restore(id, options)).await
     }
 
+    async fn misfit(&self, about: &str) -> Option<String> {
+        self.inner.misfit(about).await
+    }
+
     async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
         self.run(self.inner.mend(id, machine, paused)).await
     }

@@ -104,6 +104,11 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     /// process has changed what others have open.
     async fn restore(&self, id: &SandboxId, options: RestoreOptions) -> Result<Machine, RuntimeError>;
 
+    /// Why processes that were written down elsewhere cannot be brought back here, judged by what their dump says about
+    /// itself; `None`: nothing is known to be in the way. Stricter than [`Self::restore`], which tries what may work: what
+    /// was made under a newer kernel may need what this one lacks.
+    async fn misfit(&self, about: &str) -> Option<String>;
+
     /// Puts a machine right whose dump was cut short by the death of the daemon, and leaves it paused or running as
     /// `paused` says. Harmless to one whose dump was not.
     async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError>;

@@ -320,6 +320,14 @@ impl Runtime for Sim {
         Ok(machine)
     }
 
+    async fn misfit(&self, about: &str) -> Option<String> {
+        match serde_json::from_str::<About>(about) {
+            Ok(about) if about.driver == self.name() => None,
+            Ok(about) => Some(format!("made by the driver `{}`", about.driver)),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
         if self.look(id, |seen| seen.machine != *machine)? {
             return Err(RuntimeError::NoMachine { id: id.clone() });

@@ -40,7 +40,7 @@ pub(crate) use recent::Recent;
 const FORMAT: u32 = 1;
 
 /// The manifest's name, among names that CRIU chooses.
-pub(crate) const MANIFEST: &str = "burrow-manifest";
+pub const MANIFEST: &str = "burrow-manifest";
 
 const FIRST_LINE: &str = "burrow dump ";
 

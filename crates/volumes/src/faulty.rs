@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use burrow_model::{Changes, DumpId, Fails, Fault, ImageId, SandboxId, SnapshotId};
 
-use crate::{Chunks, Dump, Effort, Inventory, Space, VolumeError, VolumeId, Volumes};
+use crate::{
+    Chunks, Comparison, Dump, Effort, Inventory, Space, Times, Tree, VolumeError, VolumeId, Volumes,
+};
 
 /// Passes calls on to `inner`; one of those that change something fails.
 #[derive(Debug)]
@@ -135,6 +137,34 @@ impl<V: Volumes> Volumes for Faulty<V> {
         effort: Effort,
     ) -> Result<Changes, VolumeError> {
         self.inner.changes(from, to, image, paths_max, effort).await
+    }
+
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        self.change(self.inner.stage_snapshot(id, base)).await
+    }
+
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        self.change(self.inner.seal_snapshot(id)).await
+    }
+
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        self.change(self.inner.freeze(id, of)).await
+    }
+
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        self.change(self.inner.thaw(id)).await
+    }
+
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, VolumeError> {
+        self.inner.locate_tree(tree).await
+    }
+
+    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, VolumeError> {
+        self.inner.compare(old, new, times).await
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {

@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use burrow_model::{Changes, DumpId, ImageId, SandboxId, SnapshotId};
+use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
+pub use dump::MANIFEST as DUMP_MANIFEST;
 pub use shift::{Shifted, shift_owners};
 
 /// Host uid of root inside every sandbox; the next 65,535 follow.
@@ -92,6 +93,17 @@ pub trait Volumes: fmt::Debug + Send + Sync {
     /// is. What the two share stays charged to the sandbox for as long as either has it.
     async fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError>;
 
+    /// A writable volume to put together a snapshot in that comes from elsewhere, `rootfs/` in it: empty, or a copy of
+    /// `base`. An older one of the same id is removed. Nobody sees it, and the next start removes it, until it is sealed.
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError>;
+
+    /// Makes a staged snapshot read-only, final and durable, all of it at once. One that is sealed already stays as it is.
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError>;
+
     /// A writable copy-on-write child of a snapshot for a sandbox, exactly as [`Volumes::create`] makes one of an image.
     async fn create_from_snapshot(
         &self,
@@ -132,7 +144,25 @@ pub trait Volumes: fmt::Debug + Send + Sync {
         effort: Effort,
     ) -> Result<Changes, VolumeError>;
 
-    /// Removes a snapshot. Of an unknown one: nothing to do. As durable as [`Volumes::destroy`].
+    /// A read-only copy of a sandbox's volume, as [`Volumes::snapshot`] takes one, to be compared and read for a while: it is
+    /// [`Tree::Frozen`] under that id until [`Volumes::thaw`], and no inventory names it. What a crash leaves of it the next
+    /// start removes.
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError>;
+
+    /// Removes what [`Volumes::freeze`] made. Of an unknown one: nothing to do.
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), VolumeError>;
+
+    /// Where the files of a tree are (`rootfs/`). To be read only.
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, VolumeError>;
+
+    /// The names that differ in `new` from `old`, in order. Takes as long as there are changes, however large the trees are,
+    /// where `old` is what `new` was made from, by however many steps: of two trees with a common origin, ask for what each of
+    /// them has changed since. A [`ChangeKind::Changed`] says that a name was written to; what it was written with may be what
+    /// it had. Content, kind, owner, mode and attributes count, times only where asked for; a rename deletes here and adds
+    /// there; a file that changed has changed under each of its names.
+    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, VolumeError>;
+
+    /// Removes a snapshot, staged or sealed. Of an unknown one: nothing to do. As durable as [`Volumes::destroy`].
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError>;
 
     /// An empty directory for the files of a dump, which only root can get to. What an older try of the same id left there
@@ -191,6 +221,38 @@ impl VolumeId {
             Self::Snapshot { id, .. } => id.as_str(),
         }
     }
+}
+
+/// Files that do not change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Tree {
+    Image(ImageId),
+    Snapshot(SnapshotId),
+    /// A sandbox's, as they were at a [`Volumes::freeze`].
+    Frozen(SnapshotId),
+}
+
+/// Whether a file that has only another time of change is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    Ignored,
+    Count,
+}
+
+/// What differs between two trees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// By path.
+    pub paths: Vec<ChangedPath>,
+    /// There are others: more differ than a driver looks at.
+    pub more: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChangedPath {
+    /// Absolute, as the sandbox sees it; `/` is its root. Names are bytes chosen inside it.
+    pub path: Vec<u8>,
+    pub kind: ChangeKind,
 }
 
 /// What exists, for recovery.
@@ -401,6 +463,34 @@ impl<V: Volumes + ?Sized> Volumes for Arc<V> {
         effort: Effort,
     ) -> Result<Changes, VolumeError> {
         (**self).changes(from, to, image, paths_max, effort).await
+    }
+
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        (**self).stage_snapshot(id, base).await
+    }
+
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        (**self).seal_snapshot(id).await
+    }
+
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        (**self).freeze(id, of).await
+    }
+
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        (**self).thaw(id).await
+    }
+
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, VolumeError> {
+        (**self).locate_tree(tree).await
+    }
+
+    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, VolumeError> {
+        (**self).compare(old, new, times).await
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {

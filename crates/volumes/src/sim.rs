@@ -2,11 +2,13 @@
 //!
 //! Keeps the seam's promises (idempotence, errors, the inventory). The paths it answers for volumes do not exist: what a
 //! volume holds is a table of names and contents, which tests write and read by [`Sim::write`] and [`Sim::read`], and
-//! which copies, snapshots and images carry along. One in a folder keeps the files of images too, as plain directories,
-//! for tests of those who fill them. Dumps are real directories, since a runtime writes into them.
+//! which copies, snapshots and images carry along. One in a folder keeps files too, as plain directories beside that
+//! table, for tests of those who fill and read them. Dumps are real directories, since a runtime writes into them; so
+//! are snapshots while they are staged or located, since exports read them and imports write them.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +16,10 @@ use async_trait::async_trait;
 use burrow_model::{Change, ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 use crate::dump::{self, NoDisk, Recent};
-use crate::{Chunks, Dump, Effort, Inventory, Space, VolumeError, VolumeId, Volumes, step};
+use crate::{
+    ChangedPath, Chunks, Comparison, Dump, Effort, Inventory, Space, Times, Tree, VolumeError, VolumeId,
+    Volumes, step,
+};
 
 /// What the simulated pool holds unless told otherwise.
 const TOTAL_BYTES: u64 = 1 << 40;
@@ -38,6 +43,7 @@ struct Contents {
     staged: BTreeMap<ImageId, Files>,
     sandboxes: BTreeMap<SandboxId, Disk>,
     snapshots: BTreeMap<SnapshotId, Files>,
+    frozen: BTreeMap<SnapshotId, Files>,
 }
 
 /// Absolute path to content, as a sandbox sees them.
@@ -61,6 +67,9 @@ impl Drop for DumpsFolder {
     fn drop(&mut self) {
         if self.own {
             let _ = std::fs::remove_dir_all(&self.path);
+            for folder in ["snapshots", "arriving"] {
+                let _ = std::fs::remove_dir_all(self.path.with_extension(folder));
+            }
         }
     }
 }
@@ -73,8 +82,8 @@ impl Default for Sim {
 
 impl Sim {
     pub fn new(total_bytes: u64) -> Self {
-        let (images, staged, sandboxes, snapshots) = Default::default();
-        let state = Mutex::new(Contents { total_bytes, images, staged, sandboxes, snapshots });
+        let (images, staged, sandboxes, snapshots, frozen) = Default::default();
+        let state = Mutex::new(Contents { total_bytes, images, staged, sandboxes, snapshots, frozen });
         let path = std::env::temp_dir().join(format!("burrow-sim-{}", DumpId::generate()));
         Self { state, folder: None, dumps: DumpsFolder { path, own: true } }
     }
@@ -129,8 +138,43 @@ impl Sim {
         }
     }
 
+    fn fill_if_missing(&self, folder: &str, id: &str) -> Result<(), VolumeError> {
+        let root = self.rootfs(folder, id);
+        if root.exists() { Ok(()) } else { self.fill(&root, None) }
+    }
+
+    fn fill_from_snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<(), VolumeError> {
+        let root = self.rootfs("sandboxes", id.as_str());
+        self.fill(&root, Some(&self.rootfs("snapshots", snapshot.as_str())))
+    }
+
     fn rootfs(&self, folder: &str, id: &str) -> PathBuf {
         self.folder.as_deref().unwrap_or(Path::new("/sim")).join(folder).join(id).join("rootfs")
+    }
+
+    /// Where files of snapshots are while somebody reads or writes them.
+    fn snapshot_root(&self, folder: &str, id: &SnapshotId) -> PathBuf {
+        match self.folder {
+            Some(_) => self.rootfs(folder, id.as_str()),
+            None => self.dumps.path.with_extension(folder).join(id.as_str()).join("rootfs"),
+        }
+    }
+
+    /// Writes the table of a snapshot's files into a directory.
+    fn spread(&self, root: &Path, files: &Files) -> Result<(), VolumeError> {
+        let write = || -> io::Result<()> {
+            match std::fs::remove_dir_all(root) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => std::fs::create_dir_all(root)?,
+            }
+            for (path, content) in files {
+                let path = root.join(path.trim_start_matches('/'));
+                std::fs::create_dir_all(path.parent().unwrap_or(root))?;
+                std::fs::write(path, content)?;
+            }
+            Ok(())
+        };
+        write().map_err(step("write the files of", root))
     }
 
     /// Charges a sandbox for `bytes` more, as writing would; `false` when its quota or the pool does not allow it.
@@ -182,6 +226,70 @@ impl Contents {
     fn snapshot(&self, id: &SnapshotId) -> Result<&Files, VolumeError> {
         self.snapshots.get(id).ok_or_else(|| VolumeError::SnapshotNotFound { snapshot: id.clone() })
     }
+
+    fn tree(&self, tree: &Tree) -> Result<&Files, VolumeError> {
+        match tree {
+            Tree::Image(id) => self.image(id),
+            Tree::Snapshot(id) => self.snapshot(id),
+            Tree::Frozen(id) => {
+                self.frozen.get(id).ok_or_else(|| VolumeError::SnapshotNotFound { snapshot: id.clone() })
+            }
+        }
+    }
+}
+
+/// The paths at which two tables differ.
+fn differing<'a>(before: &'a Files, after: &'a Files) -> BTreeMap<&'a String, ChangeKind> {
+    let mut paths: BTreeMap<&String, ChangeKind> = before
+        .keys()
+        .filter(|path| !after.contains_key(*path))
+        .map(|path| (path, ChangeKind::Deleted))
+        .collect();
+    for (path, content) in after {
+        match before.get(path) {
+            None => drop(paths.insert(path, ChangeKind::Added)),
+            Some(old) if old != content => drop(paths.insert(path, ChangeKind::Changed)),
+            Some(_) => {}
+        }
+    }
+    paths
+}
+
+/// Everything in a directory, as a table of what each is: kind, mode, and content or target.
+fn walk(root: &Path) -> io::Result<Files> {
+    let mut files = Files::new();
+    let mut left = vec![(root.to_owned(), String::new())];
+    while let Some((folder, above)) = left.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            let path = format!("{above}/{}", entry.file_name().to_string_lossy());
+            let (kind, mode) = (entry.file_type()?, entry.metadata()?.permissions().mode());
+            let content = if kind.is_dir() {
+                left.push((entry.path(), path.clone()));
+                Vec::new()
+            } else if kind.is_symlink() {
+                std::fs::read_link(entry.path())?.into_os_string().into_encoded_bytes()
+            } else {
+                std::fs::read(entry.path())?
+            };
+            files.insert(path, format!("{mode:o} {content:?}"));
+        }
+    }
+    Ok(files)
+}
+
+/// Regular files beneath a directory, as the table has them.
+fn gather(root: &Path, above: &str, files: &mut Files) -> io::Result<()> {
+    for entry in std::fs::read_dir(root)? {
+        let entry = entry?;
+        let path = format!("{above}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            gather(&entry.path(), &path, files)?;
+        } else if entry.file_type()?.is_file() {
+            files.insert(path, String::from_utf8_lossy(&std::fs::read(entry.path())?).into_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Files, directories and links; owners as they come.
@@ -231,8 +339,7 @@ impl Volumes for Sim {
         state.check_room()?;
         let files = state.disk(sandbox)?.files.clone();
         let root = self.rootfs("staged", id.as_str());
-        // On a disk, sandboxes have no files of their own here.
-        self.fill(&root, None)?;
+        self.fill(&root, Some(&self.rootfs("sandboxes", sandbox.as_str())))?;
         state.staged.insert(id.clone(), files);
         Ok(root)
     }
@@ -271,6 +378,8 @@ impl Volumes for Sim {
         if !state.sandboxes.contains_key(id) {
             state.check_room()?;
             let files = state.image(image)?.clone();
+            let root = self.rootfs("sandboxes", id.as_str());
+            self.fill(&root, Some(&self.rootfs("images", image.as_str())))?;
             state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
         }
         Ok(self.rootfs("sandboxes", id.as_str()))
@@ -290,7 +399,9 @@ impl Volumes for Sim {
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<(), VolumeError> {
-        self.state().sandboxes.remove(id);
+        let mut state = self.state();
+        self.empty(&self.rootfs("sandboxes", id.as_str()))?;
+        state.sandboxes.remove(id);
         Ok(())
     }
 
@@ -336,9 +447,16 @@ impl Volumes for Sim {
         let used_bytes = bytes.try_into().map_or(0, u64::from_le_bytes);
         let mut state = self.state();
         match volume {
-            VolumeId::Image(id) => drop(state.images.entry(id.clone()).or_default()),
-            VolumeId::Snapshot { id, .. } => drop(state.snapshots.entry(id.clone()).or_default()),
+            VolumeId::Image(id) => {
+                self.fill_if_missing("images", id.as_str())?;
+                state.images.entry(id.clone()).or_default();
+            }
+            VolumeId::Snapshot { id, .. } => {
+                self.fill_if_missing("snapshots", id.as_str())?;
+                state.snapshots.entry(id.clone()).or_default();
+            }
             VolumeId::Sandbox { id, .. } => {
+                self.fill_if_missing("sandboxes", id.as_str())?;
                 let disk = Disk { limit_bytes: disk_bytes, used_bytes, files: Files::new() };
                 state.sandboxes.entry(id.clone()).or_insert(disk);
             }
@@ -351,6 +469,8 @@ impl Volumes for Sim {
         if !state.snapshots.contains_key(id) {
             state.check_room()?;
             let files = state.disk(of)?.files.clone();
+            let root = self.rootfs("snapshots", id.as_str());
+            self.fill(&root, Some(&self.rootfs("sandboxes", of.as_str())))?;
             state.snapshots.insert(id.clone(), files);
         }
         Ok(())
@@ -366,6 +486,7 @@ impl Volumes for Sim {
         if !state.sandboxes.contains_key(id) {
             state.check_room()?;
             let files = state.snapshot(snapshot)?.clone();
+            self.fill_from_snapshot(id, snapshot)?;
             state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
         }
         Ok(self.rootfs("sandboxes", id.as_str()))
@@ -380,12 +501,54 @@ impl Volumes for Sim {
         let mut state = self.state();
         state.check_room()?;
         let files = state.snapshot(snapshot)?.clone();
+        self.fill_from_snapshot(id, snapshot)?;
         state.sandboxes.insert(id.clone(), Disk { limit_bytes: disk_bytes, used_bytes: 0, files });
         Ok(self.rootfs("sandboxes", id.as_str()))
     }
 
     async fn locate_snapshot(&self, id: &SnapshotId) -> Result<PathBuf, VolumeError> {
-        self.state().snapshot(id).map(|_| self.rootfs("snapshots", id.as_str()))
+        let (state, root) = (self.state(), self.snapshot_root("snapshots", id));
+        let files = state.snapshot(id)?;
+        if self.folder.is_none() {
+            self.spread(&root, files)?;
+        }
+        Ok(root)
+    }
+
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        let state = self.state();
+        state.check_room()?;
+        let (nothing, root) = (Files::new(), self.snapshot_root("arriving", id));
+        let files = base.map_or(Ok(&nothing), |base| state.snapshot(base))?;
+        match self.folder {
+            Some(_) => {
+                let base = base.map(|base| self.snapshot_root("snapshots", base));
+                self.fill(&root, base.as_deref())?;
+            }
+            None => self.spread(&root, files)?,
+        }
+        Ok(root)
+    }
+
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        let mut state = self.state();
+        if state.snapshots.contains_key(id) {
+            return Ok(());
+        }
+        let root = self.snapshot_root("arriving", id);
+        if !root.exists() {
+            return Err(VolumeError::SnapshotNotFound { snapshot: id.clone() });
+        }
+        let mut files = Files::new();
+        gather(&root, "", &mut files).map_err(step("read the files of", &root))?;
+        self.fill(&self.snapshot_root("snapshots", id), Some(&root))?;
+        std::fs::remove_dir_all(&root).map_err(step("remove", &root))?;
+        state.snapshots.insert(id.clone(), files);
+        Ok(())
     }
 
     /// The lengths of the files that no image and no other snapshot has as they are.
@@ -416,19 +579,7 @@ impl Volumes for Sim {
             Some(from) => state.snapshot(from)?,
             None => state.image(image)?,
         };
-        let after = state.snapshot(to)?;
-        let mut paths: BTreeMap<&String, ChangeKind> = before
-            .keys()
-            .filter(|path| !after.contains_key(*path))
-            .map(|path| (path, ChangeKind::Deleted))
-            .collect();
-        for (path, content) in after {
-            match before.get(path) {
-                None => drop(paths.insert(path, ChangeKind::Added)),
-                Some(old) if old != content => drop(paths.insert(path, ChangeKind::Changed)),
-                Some(_) => {}
-            }
-        }
+        let paths = differing(before, state.snapshot(to)?);
         let seen = if effort == Effort::Glance { paths.len().min(GLANCE_MAX) } else { paths.len() };
         let more = seen < paths.len();
         let paths = paths
@@ -439,8 +590,64 @@ impl Volumes for Sim {
         Ok(Changes { paths, total: seen as u64, more, since: from.cloned() })
     }
 
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        let mut state = self.state();
+        if !state.frozen.contains_key(id) {
+            state.check_room()?;
+            let files = state.disk(of)?.files.clone();
+            let root = self.rootfs("frozen", id.as_str());
+            self.fill(&root, Some(&self.rootfs("sandboxes", of.as_str())))?;
+            state.frozen.insert(id.clone(), files);
+        }
+        Ok(())
+    }
+
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        let mut state = self.state();
+        self.empty(&self.rootfs("frozen", id.as_str()))?;
+        state.frozen.remove(id);
+        Ok(())
+    }
+
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, VolumeError> {
+        self.state().tree(tree)?;
+        Ok(match tree {
+            Tree::Image(id) => self.rootfs("images", id.as_str()),
+            Tree::Snapshot(id) => self.rootfs("snapshots", id.as_str()),
+            Tree::Frozen(id) => self.rootfs("frozen", id.as_str()),
+        })
+    }
+
+    /// In a folder: what a walk of both trees finds.
+    async fn compare(&self, old: &Tree, new: &Tree, _: Times) -> Result<Comparison, VolumeError> {
+        let mut trees = Vec::new();
+        for tree in [old, new] {
+            let path = self.locate_tree(tree).await?;
+            let table = self.state().tree(tree)?.clone();
+            trees.push(match self.folder {
+                Some(_) => walk(&path).map_err(step("walk", &path))?,
+                None => table,
+            });
+        }
+        let paths = differing(&trees[0], &trees[1])
+            .into_iter()
+            .map(|(path, kind)| ChangedPath { path: path.clone().into_bytes(), kind })
+            .collect();
+        Ok(Comparison { paths, more: false })
+    }
+
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
-        self.state().snapshots.remove(id);
+        let mut state = self.state();
+        for folder in ["arriving", "snapshots"] {
+            let root = self.snapshot_root(folder, id);
+            match std::fs::remove_dir_all(&root) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(step("remove", &root)(error));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        state.snapshots.remove(id);
         Ok(())
     }
 

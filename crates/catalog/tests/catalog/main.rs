@@ -10,6 +10,7 @@ mod idempotency;
 mod images;
 mod keys;
 mod migrations;
+mod moving;
 mod opening;
 mod pages;
 mod ports;

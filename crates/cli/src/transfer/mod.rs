@@ -2,6 +2,7 @@
 
 pub(crate) mod bridge;
 pub(crate) mod download;
+pub(crate) mod encrypt;
 pub(crate) mod endpoint;
 pub(crate) mod interrupt;
 pub(crate) mod pack;

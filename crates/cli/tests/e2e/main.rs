@@ -37,6 +37,7 @@ mod memory_kv;
 mod memory_moving;
 mod memory_skills;
 mod mirrors;
+mod moving;
 mod own_door;
 mod ports;
 mod sandbox_world;

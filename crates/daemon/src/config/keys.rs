@@ -55,6 +55,10 @@ pub(super) const TABLES: &[(&str, &str)] = &[
         "secrets",
         "How the values of secrets are encrypted where they are kept. `docs/secrets.md` tells what protects what.",
     ),
+    (
+        "moving",
+        "Snapshots that come from elsewhere as files, and go there. `docs/moving.md` tells how, and whom to trust.",
+    ),
     ("gateway", "HTTP to the ports of sandboxes."),
     ("audit", "Who did what. It lies in `<state_dir>/audit`. `docs/audit.md` tells how it is proven."),
     ("runtime", "How sandboxes are run."),
@@ -376,6 +380,25 @@ pub(super) const KEYS: &[Key] = &[
          and `PROGRAM unwrap KEY`, with one line in and one line out.",
     ),
     key("secrets.sealer_key", Kind::Text, Some("main"), "Which key that program is told to use."),
+    key(
+        "moving.import",
+        Kind::Size(M, 64 * T),
+        Some("256G"),
+        "Content of one imported file, as it is when unpacked.",
+    ),
+    key(
+        "moving.at_once",
+        Kind::Count(1, 64),
+        Some("4"),
+        "Exports and imports that go on at once; others wait.",
+    ),
+    key(
+        "moving.trusted_keys",
+        Kind::Text,
+        None,
+        "Keys of other hosts, parted by spaces: processes in files that they signed are taken. `burrow export` prints the \
+         key of the host it asks. Files and memory need no such trust.",
+    ),
     key(
         "gateway.domain",
         Kind::Text,

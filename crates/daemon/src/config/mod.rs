@@ -9,6 +9,7 @@ mod file;
 mod gateway;
 mod keys;
 mod memory;
+mod moving;
 mod ranges;
 mod reference;
 mod secrets;
@@ -27,6 +28,7 @@ pub use audit::AuditConfig;
 pub use file::ConfigError;
 pub use gateway::GatewayConfig;
 pub use memory::{ArtifactsConfig, ConsolidateConfig, EmbedderConfig, EndpointConfig, MemoryConfig};
+pub use moving::MovingConfig;
 pub use reference::reference;
 pub use secrets::{SealerCommand, SecretsConfig};
 pub use sleep::SleepConfig;
@@ -61,6 +63,7 @@ pub struct Config {
     pub egress: EgressConfig,
     pub memory: MemoryConfig,
     pub secrets: SecretsConfig,
+    pub moving: MovingConfig,
     pub gateway: GatewayConfig,
     pub audit: AuditConfig,
     pub runtime: RuntimeConfig,
@@ -232,6 +235,7 @@ impl Config {
             egress: egress(&settings),
             memory: MemoryConfig::of(&settings)?,
             secrets: SecretsConfig::of(&settings, &path),
+            moving: MovingConfig::of(&settings)?,
             runtime: RuntimeConfig {
                 guest: settings.path_if_any("runtime.guest"),
                 criu: settings.path_if_any("runtime.criu"),

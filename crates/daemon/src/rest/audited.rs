@@ -129,11 +129,12 @@ impl Drop for Pending {
     }
 }
 
-/// What a call is, told by its route; `api.read` for what only reads.
+/// What a call is, told by its route; `api.read` for what only reads. An export changes nothing either, but all that a
+/// sandbox is leaves the host with it: that is recorded.
 fn action(method: &Method, route: &str) -> Action {
     let last = route.rsplit('/').next().unwrap_or_default();
     match (method.as_str(), route) {
-        ("GET" | "HEAD" | "OPTIONS", _) => Action::ApiRead,
+        ("GET" | "HEAD" | "OPTIONS", route) if route != "/v1/snapshots/{snapshot}/export" => Action::ApiRead,
         ("POST", "/v1/keys") => Action::KeyCreate,
         ("DELETE", "/v1/keys/{key}") => Action::KeyDelete,
         ("POST", "/v1/sandboxes") => Action::SandboxCreate,
@@ -142,7 +143,7 @@ fn action(method: &Method, route: &str) -> Action {
             Action::SandboxFork
         }
         ("POST", "/v1/sandboxes/{sandbox}/merge") => Action::SandboxMerge,
-        ("POST", "/v1/sandboxes/{sandbox}/snapshots") => Action::SnapshotCreate,
+        ("POST", "/v1/sandboxes/{sandbox}/snapshots" | "/v1/snapshots") => Action::SnapshotCreate,
         ("POST", "/v1/sandboxes/{sandbox}/restore") => Action::SnapshotRestore,
         ("DELETE", "/v1/snapshots/{snapshot}") => Action::SnapshotDelete,
         ("POST", "/v1/sandboxes/{sandbox}/execs") => Action::ExecStart,
@@ -216,6 +217,10 @@ mod tests {
         for (method, route, expected) in [
             ("GET", "/v1/keys", Action::ApiRead),
             ("POST", "/v1/keys", Action::KeyCreate),
+            ("GET", "/v1/snapshots/{snapshot}", Action::ApiRead),
+            ("GET", "/v1/snapshots/{snapshot}/export", Action::ApiCall),
+            ("HEAD", "/v1/snapshots/{snapshot}/export", Action::ApiCall),
+            ("POST", "/v1/snapshots", Action::SnapshotCreate),
             ("DELETE", "/v1/keys/{key}", Action::KeyDelete),
             ("POST", "/v1/sandboxes/{sandbox}/fork", Action::SandboxFork),
             ("POST", "/v1/sandboxes/{sandbox}/egress/explain", Action::ApiRead),

@@ -91,6 +91,11 @@ impl Caller {
         }
     }
 
+    /// Refuses a key that does not manage the host what only an admin may decide.
+    pub(crate) fn manages(&self) -> Result<(), ApiError> {
+        self.clone().needs(Scope::Admin).map(drop)
+    }
+
     fn needs(self, scope: Scope) -> Result<Self, ApiError> {
         if !ScopeSet::new(self.key.scope).allows(scope) {
             let message = format!("this key has the scope `{}`, and this needs `{scope}`", self.key.scope);

@@ -18,6 +18,7 @@ use burrow_images::ImageError;
 use burrow_memory::MemoryError;
 use burrow_model::Refusal;
 use burrow_network::NetworkError;
+use burrow_portable::PortableError;
 use burrow_runtime::RuntimeError;
 use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
@@ -223,6 +224,12 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
             ErrorCode::InvalidRequest
         }
         EngineError::Memory(inner) => code_of_memory(inner),
+        EngineError::Moving(inner) => code_of_portable(inner),
+        EngineError::ImportNeeds { .. } => ErrorCode::Unsupported,
+        EngineError::UntrustedProcesses { .. }
+        | EngineError::BaseMissing { .. }
+        | EngineError::TooDifferent { .. } => ErrorCode::Unprocessable,
+        EngineError::NeverMoved { .. } => ErrorCode::Conflict,
         EngineError::Secret(_) => ErrorCode::InvalidRequest,
         EngineError::Vault(inner) => code_of_vault(inner),
         EngineError::Refused {
@@ -248,6 +255,29 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
             ErrorCode::GuestUnreachable
         }
         EngineError::Injected { .. } => ErrorCode::Internal,
+    }
+}
+
+/// What is wrong with a file is its sender's doing; what cannot be written or read here is ours.
+fn code_of_portable(error: &PortableError) -> ErrorCode {
+    match error {
+        PortableError::NotAnExport
+        | PortableError::Encrypted
+        | PortableError::TooNew { .. }
+        | PortableError::UnknownFeature { .. }
+        | PortableError::Truncated
+        | PortableError::Damaged { .. }
+        | PortableError::Refused { .. }
+        | PortableError::Entry { .. }
+        | PortableError::Unexportable { .. } => ErrorCode::Unprocessable,
+        PortableError::TooLarge { .. } => ErrorCode::TooLarge,
+        PortableError::Read { .. } | PortableError::KeyForm => ErrorCode::InvalidRequest,
+        PortableError::Place { source, .. }
+        | PortableError::Content { source, .. }
+        | PortableError::Write { source } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+        PortableError::Compress { .. } | PortableError::Thread { .. } | PortableError::KeyFile { .. } => {
+            ErrorCode::Internal
+        }
     }
 }
 

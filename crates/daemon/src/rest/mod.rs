@@ -28,6 +28,7 @@ pub(crate) mod keys;
 pub(crate) mod lineage;
 pub(crate) mod listing;
 pub(crate) mod memory;
+pub(crate) mod moving;
 mod observe;
 pub(crate) mod output;
 pub(crate) mod ports;
@@ -215,9 +216,10 @@ fn sandbox_routes() -> Router<Arc<App>> {
 fn snapshot_routes() -> Router<Arc<App>> {
     const ONE: &str = "/v1/snapshots/{snapshot}";
     Router::new()
-        .route("/v1/snapshots", get(snapshots::list))
+        .route("/v1/snapshots", get(snapshots::list).post(moving::import))
         .route(ONE, get(snapshots::get).delete(snapshots::delete))
         .route(&format!("{ONE}/sandboxes"), post(snapshots::become_sandbox))
+        .route(&format!("{ONE}/export"), get(moving::export))
         .route("/v1/tree", get(lineage::tree))
         .route("/v1/gc", get(lineage::stale).post(lineage::collect))
 }

@@ -168,6 +168,12 @@ pub(crate) struct SnapshotPath {
     snapshot: String,
 }
 
+impl SnapshotPath {
+    pub(super) fn name(&self) -> &str {
+        &self.snapshot
+    }
+}
+
 #[utoipa::path(
     get, path = "/v1/snapshots/{snapshot}", tag = "snapshots", params(SnapshotPath),
     responses((status = 200, description = "The snapshot, with the paths that changed", body = Snapshot), Common, Named),

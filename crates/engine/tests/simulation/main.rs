@@ -5,6 +5,7 @@
 mod egress;
 mod images;
 mod lives;
+mod moving;
 mod secrets;
 mod sleep;
 mod stock;

@@ -258,6 +258,13 @@ pub(crate) fn policy() -> Policy {
         stock: stock(0),
         egress: egress(),
         idle: IdlePolicy { cpu_millis: 20, gc_sandboxes: false },
+        moving: burrow_engine::MovingPolicy {
+            bytes_max: 1 << 30,
+            entries_max: 10_000,
+            at_once: 2,
+            key: burrow_portable::ExportKey::from_seed(&[1; 32]).map(Arc::new),
+            trusted: Vec::new(),
+        },
     }
 }
 

@@ -15,6 +15,8 @@ mod path;
 mod place;
 pub(crate) mod stream;
 mod tree;
+pub mod unpack;
+pub mod walk;
 
 use std::fmt;
 use std::io::Read;
@@ -25,7 +27,7 @@ use self::attributes::Shift;
 use self::path::Meaning;
 use self::place::Dropped;
 use self::stream::{StreamOptions, Uncompressed};
-use self::tree::Tree;
+use self::tree::{Paths, Tree};
 use crate::entries::{Entries, Kind, Refusal};
 use crate::{Compression, DiffId, ImageError};
 
@@ -87,7 +89,8 @@ pub fn apply(
     };
     let shift = Shift::Up { by: options.uid_shift, count: options.uid_count };
     let (mut applied, found, bytes) = stream::digest_while(layer, stream, |stream| {
-        let mut tree = Tree::open(root, shift).map_err(ImageError::io("open", "the root of the image"))?;
+        let mut tree =
+            Tree::open(root, shift, Paths::Layer).map_err(ImageError::io("open", "the root of the image"))?;
         let applied = entries(&mut Entries::new(stream), &mut tree, &options.limits)?;
         tree.restore_times().map_err(ImageError::io("set the times of", "the directories of the image"))?;
         Ok(applied)

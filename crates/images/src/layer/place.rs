@@ -94,7 +94,7 @@ impl Tree<'_> {
         let place = self
             .find(path, Missing::Make)?
             .ok_or_else(|| refused(path, "only a directory can be the root"))?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd: OwnedFd = self
             .replace(&place, |directory, name| {
                 rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))
@@ -107,6 +107,34 @@ impl Tree<'_> {
         let attributes = self.finish(&place, content.file.as_fd(), entry)?;
         self.touch(&place.directory, &place.name);
         Ok(Dropped { attributes, device: false })
+    }
+
+    /// Makes a socket that nobody listens at.
+    pub(super) fn socket(&mut self, path: &EntryPath, entry: &Entry) -> Result<(), ImageError> {
+        let place = self
+            .find(path, Missing::Make)?
+            .ok_or_else(|| refused(path, "only a directory can be the root"))?;
+        let failed = |error| failed(path, error);
+        self.replace(&place, |directory, name| {
+            rustix::fs::mknodat(directory, name, FileType::Socket, Mode::from_raw_mode(0o600), 0)
+        })
+        .map_err(failed)?;
+        let (uid, gid) = self.owner(path, entry)?;
+        let (fd, name) = (&place.directory.fd, &place.name);
+        rustix::fs::chownat(fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        rustix::fs::chmodat(fd, name, Mode::from_raw_mode(entry.mode), AtFlags::empty()).map_err(failed)?;
+        rustix::fs::utimensat(fd, name, &timestamps(entry.mtime), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(failed)?;
+        self.touch(&place.directory, &place.name);
+        Ok(())
+    }
+
+    /// Removes what is there, with all in it.
+    pub(super) fn remove_path(&mut self, path: &EntryPath) -> Result<(), ImageError> {
+        match self.find(path, Missing::Leave)? {
+            Some(place) => self.remove(&place.directory, &place.name).map_err(|error| failed(path, error)),
+            None => Err(refused(path, "the root stays")),
+        }
     }
 
     /// Applies a whiteout. Where there is nothing, it hides nothing.
@@ -281,6 +309,15 @@ impl Content {
             bytes = later;
         }
         Ok(())
+    }
+
+    /// Bytes wherever they belong; for files whose size is set in the end.
+    pub(super) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    pub(super) fn read_at(&mut self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
     }
 
     fn end(&mut self) -> Result<(), ImageError> {

@@ -35,6 +35,8 @@ const TIMES_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(super) struct Tree<'r> {
     root: BorrowedFd<'r>,
     pub(super) shift: Shift,
+    /// Whether a path may lead through links, and through directories that nothing has mentioned.
+    pub(super) paths: Paths,
     /// Whether there was nothing before this layer, so that no whiteout hides anything.
     was_empty: bool,
     /// What this layer made, by directory and name: whiteouts hide what is below the layer, not what is in it.
@@ -65,6 +67,15 @@ pub(super) enum Missing {
     Leave,
 }
 
+/// How the paths of entries are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paths {
+    /// As layers have them: through links of the image itself, and through directories that come later or never.
+    Layer,
+    /// Directories that are there, and no links.
+    Exact,
+}
+
 /// Whose entries a removal spares.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spare {
@@ -73,10 +84,11 @@ enum Spare {
 }
 
 impl<'r> Tree<'r> {
-    pub(super) fn open(root: BorrowedFd<'r>, shift: Shift) -> Result<Self, Errno> {
+    pub(super) fn open(root: BorrowedFd<'r>, shift: Shift, paths: Paths) -> Result<Self, Errno> {
         let mut tree = Self {
             root,
             shift,
+            paths,
             was_empty: false,
             touched: HashSet::new(),
             cleaned: HashSet::new(),
@@ -88,6 +100,10 @@ impl<'r> Tree<'r> {
         let fd = tree.resolve(b"")?;
         tree.was_empty = children(fd.as_fd())?.is_empty();
         Ok(tree)
+    }
+
+    pub(super) fn root(&self) -> BorrowedFd<'r> {
+        self.root
     }
 
     /// The directory of this path. `None` when it is missing and shall stay so.
@@ -103,7 +119,8 @@ impl<'r> Tree<'r> {
         }
         let fd = match (self.resolve(path), missing) {
             (Ok(fd), _) => fd,
-            (Err(Errno::NOENT), Missing::Make) => self.make(path)?,
+            (Err(Errno::NOENT), Missing::Make) if self.paths == Paths::Layer => self.make(path)?,
+            (Err(Errno::NOENT), Missing::Make) => return Ok(None),
             (Err(Errno::NOENT), Missing::Leave) => return Ok(None),
             (Err(error), _) => return Err(error),
         };
@@ -118,7 +135,11 @@ impl<'r> Tree<'r> {
     fn resolve(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let path = if path.is_empty() { &b"."[..] } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let beneath = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let beneath = ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        let beneath = match self.paths {
+            Paths::Layer => beneath | ResolveFlags::IN_ROOT,
+            Paths::Exact => beneath | ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+        };
         for _ in 1..TRIES_MAX {
             match rustix::fs::openat2(self.root, path, flags, Mode::empty(), beneath) {
                 Err(Errno::AGAIN | Errno::INTR) => {}

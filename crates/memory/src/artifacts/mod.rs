@@ -11,6 +11,7 @@
 pub(crate) mod carry;
 mod content;
 mod hash;
+mod moving;
 mod room;
 mod rows;
 mod store;
@@ -135,7 +136,7 @@ impl NewArtifact {
     }
 }
 
-fn check_name(name: &str) -> Result<(), MemoryError> {
+pub(crate) fn check_name(name: &str) -> Result<(), MemoryError> {
     if name.len() > ARTIFACT_NAME_BYTES_MAX {
         return Err(MemoryError::too_large("the artifact's name", name.len(), ARTIFACT_NAME_BYTES_MAX));
     }

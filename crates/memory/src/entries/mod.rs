@@ -13,7 +13,7 @@ mod stats;
 pub(crate) mod tags;
 mod types;
 mod update;
-mod valid;
+pub(crate) mod valid;
 
 pub(crate) use add::{add, by_key, embed_now, remember_key, twin};
 pub use export::EXPORT_VERSION;

@@ -82,6 +82,14 @@ impl About {
         (!missing.is_empty()).then(|| format!("this host's processor lacks `{}`", missing.join("`, `")))
     }
 
+    /// Whether it was made under a kernel that may know what the one `here` does not.
+    pub(super) fn is_of_newer_kernel(&self, here: &Self) -> Option<String> {
+        let newer = release(&self.kernel) > release(&here.kernel);
+        newer.then(|| {
+            format!("they are of kernel {}, and this host has the older {}", self.kernel, here.kernel)
+        })
+    }
+
     /// What may be why it failed `here`.
     pub(super) fn suspicion(&self, here: &Self) -> Option<String> {
         let differ = |what: &str, then: &str, now: &str| {
@@ -91,6 +99,12 @@ impl About {
         let found: Vec<String> = both.into_iter().flatten().collect();
         (!found.is_empty()).then(|| found.join("; "))
     }
+}
+
+/// The first two numbers of a kernel's release; the others change what is mended, not what is known.
+fn release(kernel: &str) -> (u32, u32) {
+    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 /// From `/proc/cpuinfo`: of the first processor, since all are alike to programs.
@@ -142,6 +156,18 @@ mod tests {
         let older = About { kernel: "5.15.0".to_owned(), cpu: Vec::new(), ..about() };
         assert_eq!(older.misfit(&here), None);
         assert!(older.suspicion(&here).unwrap().starts_with("they were kept by kernel 5.15.0, and this is "));
+    }
+
+    #[test]
+    fn processes_of_a_newer_kernel_are_told_before_they_are_taken() {
+        let here = About { kernel: "6.1.0-13-amd64".to_owned(), ..about() };
+        let of = |kernel: &str| About { kernel: kernel.to_owned(), ..about() }.is_of_newer_kernel(&here);
+        for fits in ["6.1.0-13-amd64", "6.1.99", "6.0.5", "5.19.0", "strange"] {
+            assert_eq!(of(fits), None, "{fits}");
+        }
+        for newer in ["6.2.0", "6.10.1", "7.0"] {
+            assert!(of(newer).unwrap().contains("this host has the older 6.1.0-13-amd64"), "{newer}");
+        }
     }
 
     #[test]

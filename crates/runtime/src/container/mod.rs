@@ -287,6 +287,18 @@ impl Runtime for ContainerRuntime {
         self.work(id, move |shared, id| shared.restore(id, options, &handle)).await
     }
 
+    async fn misfit(&self, about: &str) -> Option<String> {
+        let Some(tool) = &self.shared.tool else { return Some(hibernate::UNABLE.to_owned()) };
+        let here = match about::About::here(&tool.version) {
+            Ok(here) => here,
+            Err(error) => return Some(format!("this host could not be looked at: {error}")),
+        };
+        match about::About::read(about) {
+            Ok(about) => about.misfit(&here).or_else(|| about.is_of_newer_kernel(&here)),
+            Err(reason) => Some(reason),
+        }
+    }
+
     async fn mend(&self, id: &SandboxId, machine: &Machine, paused: bool) -> Result<(), RuntimeError> {
         let machine = machine.clone();
         self.work(id, move |shared, id| shared.mend(id, &machine, paused)).await

@@ -27,7 +27,7 @@ use rustix::io::Errno;
 
 use super::stream::{Command, Commands};
 use super::{Inner, exclusive, ioctl};
-use crate::{Effort, VolumeError, step};
+use crate::{ChangedPath, Comparison, Effort, Times, Tree, VolumeError, step};
 
 /// How many names are looked at. Beyond, the answer holds what was seen so far: each is about 200 bytes of RAM.
 const CONSIDERED_MAX: usize = 1_000_000;
@@ -70,7 +70,7 @@ impl Inner {
             Effort::Whole => Ok(CONSIDERED_MAX),
             Effort::Glance => at_a_glance(from.as_ref().map(|_| &old), &new),
         };
-        let compared = considered_max.and_then(|max| compare(&old, &new, max));
+        let compared = considered_max.and_then(|max| compare(&old, &new, max, Times::Ignored));
         // One removed meanwhile was found empty, or in part; then nothing is known.
         match &from {
             Some(from) => drop(self.open_snapshot(from)?),
@@ -85,6 +85,25 @@ impl Inner {
         };
         let paths = kinds.into_iter().take(paths_max).map(shown).collect();
         Ok(Changes { paths, total, more: followed == Followed::InPart, since: from })
+    }
+}
+
+impl Inner {
+    /// See [`crate::Volumes::compare`].
+    pub(super) fn compare_trees(
+        &self,
+        old: &Tree,
+        new: &Tree,
+        times: Times,
+    ) -> Result<Comparison, VolumeError> {
+        let compared = compare(&self.open_tree(old)?, &self.open_tree(new)?, CONSIDERED_MAX, times);
+        // One removed meanwhile was found empty, or in part; then nothing is known.
+        for tree in [old, new] {
+            self.open_tree(tree)?;
+        }
+        let (kinds, followed) = compared.map_err(step("compare with another", &self.tree_path(new)))?;
+        let paths = kinds.into_iter().map(|(path, kind)| ChangedPath { path, kind }).collect();
+        Ok(Comparison { paths, more: followed == Followed::InPart })
     }
 }
 
@@ -139,8 +158,9 @@ fn compare(
     old: &File,
     new: &File,
     considered_max: usize,
+    times: Times,
 ) -> io::Result<(BTreeMap<Vec<u8>, ChangeKind>, Followed)> {
-    let (replay, mut followed) = replay(old, new, considered_max)?;
+    let (replay, mut followed) = replay(old, new, considered_max, times)?;
     let mut candidates = Candidates { old, new, touched: BTreeMap::new(), max: considered_max };
     candidates.collect(&replay)?;
     if candidates.touched.len() >= considered_max {
@@ -158,7 +178,7 @@ fn compare(
 }
 
 /// Has the kernel write its stream, and follows it as far as so many names.
-fn replay(old: &File, new: &File, nodes_max: usize) -> io::Result<(Replay, Followed)> {
+fn replay(old: &File, new: &File, nodes_max: usize, times: Times) -> io::Result<(Replay, Followed)> {
     let parent = ioctl::subvolume_id(old)?;
     let (reader, writer) = std::io::pipe()?;
     // A wish: a smaller pipe only takes longer.
@@ -169,7 +189,7 @@ fn replay(old: &File, new: &File, nodes_max: usize) -> io::Result<(Replay, Follo
             drop(writer);
             sent
         });
-        let mut replay = Replay::new();
+        let mut replay = Replay::new(times);
         let followed = replay.follow(BufReader::with_capacity(64 << 10, reader), nodes_max);
         let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match followed {
@@ -193,6 +213,7 @@ fn decide(old: Option<Seen>, new: Option<Seen>, touch: Touch) -> Option<ChangeKi
             let another = (old.inode, old.born) != (new.inode, new.born);
             let changed = match touch {
                 Touch::Named => false,
+                Touch::Timed => old.modified != new.modified,
                 Touch::Resized => old.bytes != new.bytes,
                 Touch::Changed => true,
             };
@@ -218,6 +239,7 @@ struct Seen {
     inode: u64,
     /// Two branches of one history give the same number to different files, but not in the same nanosecond.
     born: (i64, u32),
+    modified: (i64, u32),
     links: u32,
     bytes: u64,
     directory: bool,
@@ -243,6 +265,7 @@ fn look(tree: &File, path: &[u8]) -> io::Result<Option<Seen>> {
     Ok(Some(Seen {
         inode: found.stx_ino,
         born: (found.stx_btime.tv_sec, found.stx_btime.tv_nsec),
+        modified: (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
         links: found.stx_nlink,
         bytes: found.stx_size,
         directory: rustix::fs::FileType::from_raw_mode(found.stx_mode.into())
@@ -345,6 +368,8 @@ enum Touch {
     /// At most its name.
     #[default]
     Named,
+    /// Its times, if that of its last change is another one.
+    Timed,
     /// Its size, if that is another one.
     Resized,
     Changed,
@@ -356,6 +381,7 @@ struct Replay {
     nodes: Vec<Node>,
     /// Those whose name went: removed, or moved away.
     vacated: Vec<usize>,
+    times: Times,
 }
 
 #[derive(Debug, Default)]
@@ -378,8 +404,8 @@ enum Followed {
 const TOP: usize = 0;
 
 impl Replay {
-    fn new() -> Self {
-        Self { nodes: vec![Node::default()], vacated: Vec::new() }
+    fn new(times: Times) -> Self {
+        Self { nodes: vec![Node::default()], vacated: Vec::new(), times }
     }
 
     fn follow(&mut self, stream: impl io::Read, nodes_max: usize) -> io::Result<Followed> {
@@ -409,6 +435,8 @@ impl Replay {
             Command::Remove { path } => drop(self.take(&path)),
             Command::Change { path } => self.touch(&path, Touch::Changed),
             Command::Resize { path } => self.touch(&path, Touch::Resized),
+            Command::Times { path } if self.times == Times::Count => self.touch(&path, Touch::Timed),
+            Command::Times { .. } => {}
         }
     }
 

@@ -9,7 +9,10 @@ use burrow_model::{Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 use super::quota::QuotaSupport;
 use super::{BtrfsVolumes, transfer};
-use crate::{Chunks, Dump, Effort, Inventory, Space, VolumeError, VolumeId, Volumes, dump, step};
+use crate::{
+    Chunks, Comparison, Dump, Effort, Inventory, Space, Times, Tree, VolumeError, VolumeId, Volumes, dump,
+    step,
+};
 
 #[async_trait]
 impl Volumes for BtrfsVolumes {
@@ -190,9 +193,51 @@ impl Volumes for BtrfsVolumes {
         self.blocking(move |inner| inner.changes(from, &to, &image, paths_max, effort)).await
     }
 
+    async fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        let (id, base) = (id.clone(), base.cloned());
+        self.blocking(move |inner| inner.stage_snapshot(&id, base.as_ref())).await
+    }
+
+    async fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.seal_snapshot(&id)).await
+    }
+
+    async fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        let (id, of) = (id.clone(), of.clone());
+        self.blocking(move |inner| inner.freeze(&id, &of)).await
+    }
+
+    async fn thaw(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.remove(&inner.transfer, id.as_str())).await
+    }
+
+    async fn locate_tree(&self, tree: &Tree) -> Result<PathBuf, VolumeError> {
+        let tree = tree.clone();
+        self.blocking(move |inner| {
+            inner.open_tree(&tree)?;
+            Ok(inner.tree_path(&tree).join("rootfs"))
+        })
+        .await
+    }
+
+    async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, VolumeError> {
+        let (old, new) = (old.clone(), new.clone());
+        self.blocking(move |inner| inner.compare_trees(&old, &new, times)).await
+    }
+
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
         let id = id.clone();
-        self.blocking(move |inner| inner.remove(&inner.snapshots, id.as_str())).await
+        self.blocking(move |inner| {
+            inner.remove(&inner.arriving, id.as_str())?;
+            inner.remove(&inner.snapshots, id.as_str())
+        })
+        .await
     }
 
     async fn stage_dump(&self, id: &DumpId) -> Result<PathBuf, VolumeError> {

@@ -5,6 +5,7 @@
 //!   <pool>/staged/<image>/rootfs       being filled
 //!   <pool>/sandboxes/<sandbox>/rootfs  writable, limited by a quota group
 //!   <pool>/snapshots/<snapshot>/rootfs read-only, final
+//!   <pool>/arriving/<snapshot>/rootfs  a snapshot from elsewhere, until it is sealed
 //!   <pool>/dumps/<dump>                files of processes that are to go on later
 //!   <pool>/replacing/<sandbox>         about to take a sandbox's place, or replaced
 //!   <pool>/transfer/                   on the way out or in
@@ -81,6 +82,7 @@ struct Inner {
     staged: Folder,
     sandboxes: Folder,
     snapshots: Folder,
+    arriving: Folder,
     dumps: Folder,
     dumping: Dumps,
     replacing: Folder,
@@ -109,6 +111,7 @@ impl BtrfsVolumes {
             staged: Folder::open(&pool.root, "staged")?,
             sandboxes: Folder::open(&pool.root, "sandboxes")?,
             snapshots: Folder::open(&pool.root, "snapshots")?,
+            arriving: Folder::open(&pool.root, "arriving")?,
             dumps: Folder::open(&pool.root, "dumps")?,
             dumping: Dumps::default(),
             replacing: Folder::open(&pool.root, "replacing")?,
@@ -118,7 +121,7 @@ impl BtrfsVolumes {
         });
         let live = inner.sandboxes.ids::<SandboxId>()?;
         inner.quotas.retire_marked(retired.id_names()?, &live);
-        for folder in [&inner.transfer, &inner.replacing] {
+        for folder in [&inner.transfer, &inner.replacing, &inner.arriving] {
             inner.sweep(folder)?;
         }
         let housekeeper = OnceLock::from(Housekeeper::start(&inner)?);

@@ -10,8 +10,9 @@
 //! Quotas: what a sandbox wrote is charged to it for as long as the sandbox or a snapshot has it; see `quota.rs`. The
 //! group outlives a replaced volume, and so does what is charged to it, until the last snapshot that holds it goes.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use burrow_model::{SandboxId, SnapshotId};
@@ -19,19 +20,28 @@ use rustix::fs::RenameFlags;
 
 use super::ioctl::{self, Access};
 use super::{Folder, Inner};
-use crate::{VolumeError, step};
+use crate::{Tree, VolumeError, step};
 
 impl Inner {
     /// A read-only snapshot: the kernel writes out what the sandbox had in RAM, and returns after its commit.
     pub(super) fn snapshot(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
-        if self.snapshots.holds(id.as_str()) {
+        self.copy_into(&self.snapshots, id, of)
+    }
+
+    /// The same among the volumes that live for one call.
+    pub(super) fn freeze(&self, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        self.copy_into(&self.transfer, id, of)
+    }
+
+    fn copy_into(&self, folder: &Folder, id: &SnapshotId, of: &SandboxId) -> Result<(), VolumeError> {
+        if folder.holds(id.as_str()) {
             return Ok(());
         }
         self.locate(of)?;
         self.check_room()?;
         let path = self.sandboxes.path.join(of.as_str());
         let source = File::open(&path).map_err(step("open the volume", &path))?;
-        match ioctl::snapshot(&self.snapshots.directory, id.as_str(), &source, Access::ReadOnly, None) {
+        match ioctl::snapshot(&folder.directory, id.as_str(), &source, Access::ReadOnly, None) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(self.failed("snapshot the volume", &path)(error))
             }
@@ -39,12 +49,69 @@ impl Inner {
         }
     }
 
-    pub(super) fn open_snapshot(&self, id: &SnapshotId) -> Result<File, VolumeError> {
-        if !self.snapshots.holds(id.as_str()) {
-            return Err(VolumeError::SnapshotNotFound { snapshot: id.clone() });
+    /// See [`crate::Volumes::stage_snapshot`]. In no quota group: what sandboxes are charged for is theirs alone.
+    pub(super) fn stage_snapshot(
+        &self,
+        id: &SnapshotId,
+        base: Option<&SnapshotId>,
+    ) -> Result<PathBuf, VolumeError> {
+        self.check_room()?;
+        self.remove(&self.arriving, id.as_str())?;
+        let path = self.arriving.path.join(id.as_str());
+        let rootfs = path.join("rootfs");
+        match base {
+            Some(base) => {
+                let source = self.open_snapshot(base)?;
+                ioctl::snapshot(&self.arriving.directory, id.as_str(), &source, Access::Writable, None)
+                    .map_err(self.failed("stage the snapshot", &path))?;
+            }
+            None => {
+                ioctl::create_subvolume(&self.arriving.directory, id.as_str())
+                    .map_err(self.failed("stage the snapshot", &path))?;
+                DirBuilder::new()
+                    .mode(0o755)
+                    .create(&rootfs)
+                    .map_err(self.failed("make the directory", &rootfs))?;
+            }
         }
-        let path = self.snapshots.path.join(id.as_str());
-        File::open(&path).map_err(step("open the snapshot", &path))
+        Ok(rootfs)
+    }
+
+    /// The kernel writes out what was put in, and returns after its commit: it is there whole, or not at all.
+    pub(super) fn seal_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
+        if !self.snapshots.holds(id.as_str()) {
+            let path = self.arriving.path.join(id.as_str());
+            let staged = match File::open(&path) {
+                Ok(staged) => staged,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(VolumeError::SnapshotNotFound { snapshot: id.clone() });
+                }
+                Err(error) => return Err(step("open the staged snapshot", &path)(error)),
+            };
+            ioctl::snapshot(&self.snapshots.directory, id.as_str(), &staged, Access::ReadOnly, None)
+                .map_err(self.failed("seal the snapshot", &path))?;
+        }
+        self.remove(&self.arriving, id.as_str())
+    }
+
+    pub(super) fn open_snapshot(&self, id: &SnapshotId) -> Result<File, VolumeError> {
+        open_in(&self.snapshots, id)
+    }
+
+    pub(super) fn open_tree(&self, tree: &Tree) -> Result<File, VolumeError> {
+        match tree {
+            Tree::Image(id) => self.open_image(id),
+            Tree::Snapshot(id) => open_in(&self.snapshots, id),
+            Tree::Frozen(id) => open_in(&self.transfer, id),
+        }
+    }
+
+    pub(super) fn tree_path(&self, tree: &Tree) -> PathBuf {
+        match tree {
+            Tree::Image(id) => self.images.path.join(id.as_str()),
+            Tree::Snapshot(id) => self.snapshots.path.join(id.as_str()),
+            Tree::Frozen(id) => self.transfer.path.join(id.as_str()),
+        }
     }
 
     /// See [`crate::Volumes::replace_from_snapshot`].
@@ -103,6 +170,14 @@ impl Inner {
             tracing::debug!(%id, %error, "could not note what a volume started from");
         }
     }
+}
+
+fn open_in(folder: &Folder, id: &SnapshotId) -> Result<File, VolumeError> {
+    if !folder.holds(id.as_str()) {
+        return Err(VolumeError::SnapshotNotFound { snapshot: id.clone() });
+    }
+    let path = folder.path.join(id.as_str());
+    File::open(&path).map_err(step("open the snapshot", &path))
 }
 
 /// On the top directory of a volume, which only the host sees: the transaction that made the sandbox's volume.

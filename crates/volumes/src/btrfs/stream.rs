@@ -50,7 +50,11 @@ pub(super) enum Command {
     Resize {
         path: Vec<u8>,
     },
-    /// Nothing that counts: the heading, and times.
+    /// Its times have changed, if only that of the last look at it.
+    Times {
+        path: Vec<u8>,
+    },
+    /// Nothing that counts: the heading.
     Nothing,
 }
 
@@ -103,8 +107,8 @@ fn command(kind: u16, attributes: &[u8]) -> io::Result<Option<Command>> {
     const PATH_TO: u16 = 16;
     let path = || attribute(attributes, PATH);
     Ok(Some(match kind {
-        // The subvolume's or snapshot's own name and id; times.
-        1 | 2 | 20 => Command::Nothing,
+        // The subvolume's or snapshot's own name and id.
+        1 | 2 => Command::Nothing,
         // File, directory, device, pipe, socket, symbolic link.
         3..=8 => Command::Make { path: path()? },
         9 => Command::Rename { from: path()?, to: attribute(attributes, PATH_TO)? },
@@ -116,6 +120,7 @@ fn command(kind: u16, attributes: &[u8]) -> io::Result<Option<Command>> {
         17 => Command::Resize { path: path()? },
         // Mode, owner.
         18 | 19 => Command::Change { path: path()? },
+        20 => Command::Times { path: path()? },
         21 => return Ok(None),
         // Data that is not shown; and of later versions: space set aside, flags, compressed data, verity.
         22..=26 => Command::Change { path: path()? },
@@ -190,7 +195,7 @@ mod tests {
             Command::Rename { from: b"o257-8-0".to_vec(), to: name() },
             Command::Change { path: name() },
             Command::Resize { path: name() },
-            Command::Nothing,
+            Command::Times { path: b"rootfs".to_vec() },
             Command::Remove { path: b"rootfs/gone".to_vec() },
         ];
         assert_eq!(read(&sample()).unwrap(), expected);

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::command::{command, run};
-use crate::{Effort, Inventory, Volumes, conformance};
+use crate::{ChangedPath, Comparison, Effort, Inventory, Times, Tree, Volumes, conformance};
 
 const MIB: u64 = 1 << 20;
 

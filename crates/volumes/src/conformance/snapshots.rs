@@ -5,14 +5,16 @@ use std::sync::Arc;
 use burrow_model::{Changes, ImageId, SandboxId, SnapshotId};
 
 use super::{DISK_BYTES, sealed};
-use crate::{Effort, VolumeError, Volumes};
+use crate::{Comparison, Effort, Times, Tree, VolumeError, Volumes};
 
 pub(super) async fn all(volumes: &dyn Volumes) {
     a_snapshot_outlives_its_sandbox_and_makes_another(volumes).await;
     every_call_may_be_repeated(volumes).await;
     a_volume_is_replaced_also_where_there_is_none(volumes).await;
     nothing_has_changed_where_nothing_was_written(volumes).await;
+    what_is_frozen_can_be_compared_until_it_is_thawed(volumes).await;
     unknown_things_are_named_in_the_error(volumes).await;
+    a_snapshot_from_elsewhere_is_nobodys_until_it_is_sealed(volumes).await;
 }
 
 /// An image, a sandbox of it and a snapshot of that.
@@ -121,6 +123,42 @@ async fn unknown_things_are_named_in_the_error(volumes: &dyn Volumes) {
     volumes.destroy(&id).await.expect("destroying works");
 }
 
+async fn what_is_frozen_can_be_compared_until_it_is_thawed(volumes: &dyn Volumes) {
+    let (image, id, snapshot) = taken(volumes).await;
+    let before = volumes.inventory().await.expect("the inventory is readable");
+    let frozen = SnapshotId::generate();
+    for _ in 0..2 {
+        volumes.freeze(&frozen, &id).await.expect("freezing works, and again");
+    }
+    assert_eq!(volumes.inventory().await.expect("the inventory is readable"), before);
+    let trees = [Tree::Image(image.clone()), Tree::Snapshot(snapshot.clone()), Tree::Frozen(frozen.clone())];
+    for (at, old) in trees.iter().enumerate() {
+        assert!(volumes.locate_tree(old).await.expect("it is there").ends_with("rootfs"));
+        for (new, times) in trees[at..].iter().zip([Times::Ignored, Times::Count].into_iter().cycle()) {
+            let compared = volumes.compare(old, new, times).await.expect("comparing works");
+            assert_eq!(compared, Comparison { paths: Vec::new(), more: false }, "{old:?} {new:?}");
+        }
+    }
+    for _ in 0..2 {
+        volumes.thaw(&frozen).await.expect("thawing works, and again");
+    }
+    let gone = Tree::Frozen(frozen.clone());
+    for answer in [
+        volumes.locate_tree(&gone).await.map(drop),
+        volumes.compare(&trees[0], &gone, Times::Ignored).await.map(drop),
+        volumes.compare(&gone, &trees[1], Times::Ignored).await.map(drop),
+    ] {
+        let named = matches!(&answer, Err(VolumeError::SnapshotNotFound { snapshot }) if *snapshot == frozen);
+        assert!(named, "{answer:?}");
+    }
+    let nobody = SandboxId::generate();
+    let answer = volumes.freeze(&frozen, &nobody).await;
+    assert!(matches!(&answer, Err(VolumeError::NotFound { id }) if *id == nobody), "{answer:?}");
+    volumes.destroy(&id).await.expect("destroying works");
+    volumes.remove_snapshot(&snapshot).await.expect("removing works");
+    volumes.remove_image(&image).await.expect("removing works");
+}
+
 pub(super) async fn twenty_children_of_one(volumes: Arc<dyn Volumes>) {
     let (image, id, snapshot) = taken(&*volumes).await;
     let before = volumes.inventory().await.expect("the inventory is readable");
@@ -141,4 +179,47 @@ pub(super) async fn twenty_children_of_one(volumes: Arc<dyn Volumes>) {
     volumes.remove_snapshot(&snapshot).await.expect("removing works");
     volumes.destroy(&id).await.expect("destroying works");
     volumes.remove_image(&image).await.expect("removing works");
+}
+
+async fn a_snapshot_from_elsewhere_is_nobodys_until_it_is_sealed(volumes: &dyn Volumes) {
+    let id = SnapshotId::generate();
+    let unknown = volumes.seal_snapshot(&id).await;
+    assert!(matches!(unknown, Err(VolumeError::SnapshotNotFound { .. })), "{unknown:?}");
+    let stale = volumes.stage_snapshot(&id, None).await.expect("staging works");
+    std::fs::write(stale.join("old"), "of an older try").expect("it can be written");
+    let rootfs = volumes.stage_snapshot(&id, None).await.expect("staging again works");
+    std::fs::write(rootfs.join("file"), "first").expect("it can be written");
+    let listed = || async { volumes.inventory().await.expect("the inventory is readable").snapshots };
+    assert!(!listed().await.contains(&id) && volumes.locate_snapshot(&id).await.is_err());
+    for _ in 0..2 {
+        volumes.seal_snapshot(&id).await.expect("sealing works, also again");
+    }
+    assert!(listed().await.contains(&id) && !rootfs.exists());
+    let sealed = volumes.locate_snapshot(&id).await.expect("it is there");
+    assert_eq!(std::fs::read_to_string(sealed.join("file")).expect("it is there"), "first");
+    assert!(!sealed.join("old").exists());
+
+    let next = SnapshotId::generate();
+    let rootfs = volumes.stage_snapshot(&next, Some(&id)).await.expect("staging upon another works");
+    assert_eq!(std::fs::read_to_string(rootfs.join("file")).expect("it is a copy"), "first");
+    std::fs::write(rootfs.join("file"), "second").expect("it can be written");
+    volumes.seal_snapshot(&next).await.expect("sealing works");
+    let (old, new) = (volumes.locate_snapshot(&id).await, volumes.locate_snapshot(&next).await);
+    let read = |at: std::path::PathBuf| std::fs::read_to_string(at.join("file")).expect("it is there");
+    assert_eq!(
+        (read(old.expect("it is there")), read(new.expect("it is there"))),
+        ("first".into(), "second".into())
+    );
+    let missing = volumes.stage_snapshot(&SnapshotId::generate(), Some(&SnapshotId::generate())).await;
+    assert!(matches!(missing, Err(VolumeError::SnapshotNotFound { .. })), "{missing:?}");
+
+    let given_up = SnapshotId::generate();
+    let rootfs = volumes.stage_snapshot(&given_up, None).await.expect("staging works");
+    for id in [&given_up, &id, &next] {
+        volumes.remove_snapshot(id).await.expect("removing works");
+    }
+    assert!(!rootfs.exists() && !listed().await.contains(&id));
+    let child = SandboxId::generate();
+    let gone = volumes.create_from_snapshot(&child, &given_up, DISK_BYTES).await;
+    assert!(matches!(gone, Err(VolumeError::SnapshotNotFound { .. })), "{gone:?}");
 }

@@ -96,7 +96,10 @@ pub(crate) async fn build(
 }
 
 /// Feeds a body to blocking work that reads it.
-async fn receive<T, F>(mut body: Body, read: impl FnOnce(Box<dyn Read + Send>) -> F) -> Result<T, ApiError>
+pub(in crate::rest) async fn receive<T, F>(
+    mut body: Body,
+    read: impl FnOnce(Box<dyn Read + Send>) -> F,
+) -> Result<T, ApiError>
 where
     F: Future<Output = Result<T, EngineError>> + Send,
 {

@@ -12,6 +12,7 @@ mod idempotency;
 mod images;
 mod lifecycle;
 mod memory;
+mod moving;
 mod policy;
 mod ports;
 mod rollback;

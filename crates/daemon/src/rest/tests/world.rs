@@ -127,6 +127,13 @@ impl World {
             stock: config.stock(),
             egress: crate::egress::settings(&config.egress, &[]),
             idle: config.idle(),
+            moving: burrow_engine::MovingPolicy {
+                bytes_max: 1 << 30,
+                entries_max: 10_000,
+                at_once: 2,
+                key: burrow_portable::ExportKey::from_seed(&[1; 32]).map(Arc::new),
+                trusted: Vec::new(),
+            },
         };
         let engine = Engine::start(seams, policy).await.unwrap();
         let keeper = crate::memory::Keeper::open(&config).unwrap();

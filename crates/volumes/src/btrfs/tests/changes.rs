@@ -1,6 +1,7 @@
 //! What changed, compared with what a walk of both trees finds.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
 
 use burrow_model::{Change, ChangeKind, Changes, SnapshotId};
 use rustix::fs::RenameFlags;
@@ -224,6 +225,33 @@ async fn paths_too_long_to_compare_cost_the_list_and_not_the_snapshot() {
     }
     volumes.replace_from_snapshot(&edited.id, &after, MIB).await.unwrap();
     volumes.remove_snapshot(&after).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_frozen_sandbox_is_compared_with_what_it_was_made_from_with_times_if_asked() {
+    let edited = Edited::new().await;
+    let (volumes, frozen) = (&edited.pool.volumes, SnapshotId::generate());
+    fs::write(edited.rootfs.join("top"), "changed").unwrap();
+    fs::write(edited.rootfs.join(std::ffi::OsStr::from_bytes(b"new-\xff")), "x").unwrap();
+    let touched = File::options().write(true).open(edited.rootfs.join("a/b/two")).unwrap();
+    touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    volumes.freeze(&frozen, &edited.id).await.unwrap();
+    fs::write(edited.rootfs.join("later"), "not in it").unwrap();
+    let (old, new) = (Tree::Snapshot(edited.before.clone()), Tree::Frozen(frozen.clone()));
+    let compared = |times| {
+        let (old, new) = (old.clone(), new.clone());
+        async move { volumes.compare(&old, &new, times).await.unwrap() }
+    };
+    let path = |path: &[u8], kind| ChangedPath { path: path.to_vec(), kind };
+    let written = [path(b"/new-\xff", ChangeKind::Added), path(b"/top", ChangeKind::Changed)];
+    assert_eq!(compared(Times::Ignored).await, Comparison { paths: written.to_vec(), more: false });
+    let timed = [path(b"/", ChangeKind::Changed), path(b"/a/b/two", ChangeKind::Changed)];
+    let all = timed.into_iter().chain(written).collect();
+    assert_eq!(compared(Times::Count).await, Comparison { paths: all, more: false });
+    let read = volumes.locate_tree(&new).await.unwrap();
+    assert_eq!(fs::read(read.join("top")).unwrap(), b"changed");
+    volumes.thaw(&frozen).await.unwrap();
+    assert!(!read.exists());
 }
 
 // === random edits ===

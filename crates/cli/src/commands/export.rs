@@ -1,0 +1,131 @@
+//! `burrow export`: a snapshot as one file.
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+
+use burrow_client::{ByteStream, ExportOptions};
+use clap::Args;
+use tokio::io::AsyncWriteExt as _;
+
+use crate::context::Context;
+use crate::failure::{Failure, OrFail, Stop};
+use crate::print::escape::escape;
+use crate::print::{self, Format, quantity};
+use crate::transfer::bridge::{Taken, to_blocking};
+use crate::transfer::download::staged;
+use crate::transfer::encrypt::{EncryptFlags, encrypt};
+use crate::transfer::interrupt::unless_interrupted;
+use crate::transfer::progress::Progress;
+
+/// Write a snapshot as one portable file: its files, its processes and what it remembers
+///
+/// `burrow import` takes it in, here or on another host. The file is complete or not there at all. Secrets are never in it,
+/// but whatever its processes hold in RAM is: leave them out with `--files-only`, or encrypt the file.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow export before-upgrade web.burrow
+  burrow export today web-today.burrow --since before-upgrade    only what changed; the receiver has that one
+  burrow export today - --recipient age1… | ssh host burrow import - --identity key.txt")]
+pub(crate) struct ExportArgs {
+    /// Name or id of the snapshot
+    snapshot: String,
+    /// File to write; `-` for standard output
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// Only what differs from this snapshot, which the receiver has
+    #[arg(long, value_name = "SNAPSHOT")]
+    since: Option<String>,
+    /// Leave the processes out
+    #[arg(long)]
+    files_only: bool,
+    #[command(flatten)]
+    encrypt: EncryptFlags,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// What was written, for `--json`.
+#[derive(Debug, serde::Serialize)]
+struct Written<'w> {
+    file: &'w Path,
+    bytes: u64,
+    signer: Option<&'w str>,
+    encrypted: bool,
+}
+
+pub(crate) async fn run(ctx: &Context, args: ExportArgs) -> Result<(), Stop> {
+    unless_interrupted(write(ctx, args)).await?
+}
+
+async fn write(ctx: &Context, args: ExportArgs) -> Result<(), Stop> {
+    let what = || format!("could not export snapshot `{}`", args.snapshot);
+    let standard = args.file.as_os_str() == "-";
+    if standard && io::stdout().is_terminal() {
+        return Err(Failure::new(format!("{}: standard output is a terminal", what()))
+            .hint("name a file, or redirect it")
+            .into());
+    }
+    let encryptor = args.encrypt.encryptor()?;
+    let encrypted = encryptor.is_some();
+    let options = ExportOptions { since: args.since.clone(), files_only: args.files_only };
+    let export = ctx.client()?.export_snapshot(&args.snapshot, &options).await.or_fail(what)?;
+    let progress = Progress::bytes(&args.snapshot, None);
+    let file = if standard { None } else { Some(staged(&args.file).or_fail(what)?) };
+    let bytes = match (&file, encryptor) {
+        (None, None) => {
+            export.bytes.copy_to(&mut tokio::io::stdout(), |count| progress.add(count)).await.or_fail(what)?
+        }
+        (Some(file), None) => {
+            let mut target = tokio::fs::File::from_std(file.reopen().or_fail(what)?);
+            let bytes = export.bytes.copy_to(&mut target, |count| progress.add(count)).await.or_fail(what)?;
+            target.flush().await.or_fail(what)?;
+            bytes
+        }
+        (None, Some(encryptor)) => seal(export.bytes, encryptor, io::stdout(), &progress, what).await?,
+        (Some(file), Some(encryptor)) => {
+            seal(export.bytes, encryptor, file.reopen().or_fail(what)?, &progress, what).await?
+        }
+    };
+    if let Some(file) = file {
+        file.as_file().sync_all().or_fail(what)?;
+        file.persist(&args.file).map_err(|error| error.error).or_fail(what)?;
+    }
+    progress.finish();
+    let signer = export.signer.as_deref();
+    if standard {
+        return Ok(());
+    }
+    if args.format.json {
+        return print::json::pretty(&Written { file: &args.file, bytes, signer, encrypted });
+    }
+    let shown = escape(&args.file.display().to_string());
+    print::note(&format!("wrote {} to `{shown}`", quantity::bytes(bytes)));
+    if let Some(signer) = signer {
+        print::note(&format!("signed by {}", escape(signer)));
+    }
+    Ok(())
+}
+
+/// Encrypts on a thread of its own what arrives.
+async fn seal(
+    mut bytes: ByteStream,
+    encryptor: age::Encryptor,
+    into: impl io::Write + Send + 'static,
+    progress: &Progress,
+    what: impl Fn() -> String + Copy,
+) -> Result<u64, Stop> {
+    let (sender, mut reader) = to_blocking();
+    let sealing = tokio::task::spawn_blocking(move || encrypt(encryptor, &mut reader, into));
+    let mut total = 0;
+    while let Some(piece) = bytes.chunk().await.or_fail(what)? {
+        total += piece.len() as u64;
+        progress.add(piece.len() as u64);
+        if sender.send(piece).await == Taken::ReaderGone {
+            break;
+        }
+    }
+    sender.finish().await;
+    sealing.await.map_err(io::Error::other).and_then(|sealed| sealed).or_fail(what)?;
+    Ok(total)
+}

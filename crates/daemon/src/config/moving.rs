@@ -1,0 +1,36 @@
+//! Snapshots on the move.
+
+use burrow_portable::PublicKey;
+
+use super::file::Settings;
+use super::{ConfigError, count};
+
+/// Keys of other hosts that are trusted.
+const TRUSTED_MAX: usize = 64;
+
+#[derive(Clone, Debug)]
+pub struct MovingConfig {
+    /// Content of one imported file.
+    pub import_bytes: u64,
+    pub at_once: usize,
+    pub trusted: Vec<PublicKey>,
+}
+
+impl MovingConfig {
+    pub(super) fn of(settings: &Settings) -> Result<Self, ConfigError> {
+        let text = settings.text_if_any("moving.trusted_keys").unwrap_or_default();
+        let refuse = |error: burrow_portable::PortableError| {
+            settings.refuse("moving.trusted_keys", format!("cannot be used: {error}"))
+        };
+        let trusted = text.split_whitespace().map(|key| key.parse().map_err(refuse));
+        let trusted = trusted.collect::<Result<Vec<PublicKey>, _>>()?;
+        if trusted.len() > TRUSTED_MAX {
+            return Err(settings.refuse("moving.trusted_keys", format!("are at most {TRUSTED_MAX}")));
+        }
+        Ok(Self {
+            import_bytes: settings.number("moving.import"),
+            at_once: count(settings.number("moving.at_once")),
+            trusted,
+        })
+    }
+}

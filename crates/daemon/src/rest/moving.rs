@@ -1,0 +1,138 @@
+//! Snapshots on the move: `GET /v1/snapshots/{snapshot}/export`, `POST /v1/snapshots`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use burrow_api::ImportedSnapshot;
+use burrow_engine::{ExportOptions, ImportOptions};
+use bytes::Bytes;
+use futures_util::stream;
+use http::StatusCode;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::{Executor, Reader};
+use super::error::ApiError;
+use super::images::upload::receive;
+use super::input::Params;
+use super::refusals::{Common, Named};
+use super::snapshots::SnapshotPath;
+use super::{App, Segments};
+use crate::convert;
+
+/// Names the key that signs an export.
+const SIGNER: &str = "x-burrow-signer";
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExportParams {
+    /// Only what differs from this snapshot, which the receiver has: its id, a unique beginning of it, or its name.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    since: Option<String>,
+    /// Leave the processes out.
+    #[serde(default)]
+    files_only: bool,
+}
+
+#[utoipa::path(
+    get, path = "/v1/snapshots/{snapshot}/export", tag = "snapshots", params(SnapshotPath, ExportParams),
+    responses(
+        (status = 200, description = "One file with files, processes and memory of the snapshot", body = Vec<u8>,
+         content_type = "application/octet-stream",
+         headers(("x-burrow-signer" = String, description = "The key that signs it"))),
+        (status = 409, description = "No receiver can have what `since` names", body = burrow_api::ErrorBody),
+        (status = 422, description = "What is stored is damaged, or cannot be put into a file", body = burrow_api::ErrorBody),
+        Common, Named,
+    ),
+)]
+pub(crate) async fn export(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    Segments(path): Segments<SnapshotPath>,
+    Params(params): Params<ExportParams>,
+) -> Result<Response, ApiError> {
+    let snapshot = caller.snapshot(&app, path.name()).await?;
+    let since = match &params.since {
+        Some(since) => Some(caller.snapshot(&app, since).await?),
+        None => None,
+    };
+    let options = ExportOptions { files_only: params.files_only, since };
+    let exporting = app.engine.export_snapshot(caller.tenant(), &snapshot.id, options).await?;
+    let body = stream::unfold(exporting.pieces, |mut pieces| async move {
+        let piece = pieces.recv().await?;
+        Some((piece.map(Bytes::from), pieces))
+    });
+    let mut response = Response::builder()
+        .header(CONTENT_TYPE, "application/octet-stream")
+        .header(CONTENT_DISPOSITION, format!("attachment; filename=\"{}.burrow\"", snapshot.id));
+    if let Some(signer) = exporting.signer {
+        response = response.header(SIGNER, signer);
+    }
+    Ok(response.body(Body::from_stream(body)).expect("ids and keys are header values"))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ImportParams {
+    /// What it is called here; as where it came from when absent, if that name is free.
+    #[param(pattern = "^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
+    name: Option<String>,
+    /// Leave the processes out.
+    #[serde(default)]
+    files_only: bool,
+    /// Take processes that this key signed, this once. Needs an admin's key: they are brought back with root's powers.
+    #[param(max_length = 128)]
+    trust: Option<String>,
+}
+
+#[utoipa::path(
+    post, path = "/v1/snapshots", tag = "snapshots", params(ImportParams),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses(
+        (status = 201, description = "Taken in, and safe on disk", body = ImportedSnapshot),
+        (status = 409, description = "The name is taken", body = burrow_api::ErrorBody),
+        (status = 413, description = "The file holds more than its bound", body = burrow_api::ErrorBody),
+        (status = 422, description = "No export, a damaged or hostile one, or one that needs what this host lacks",
+         body = burrow_api::ErrorBody),
+        Common,
+    ),
+)]
+pub(crate) async fn import(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Params(params): Params<ImportParams>,
+    body: Body,
+) -> Result<Response, ApiError> {
+    caller.unbound()?;
+    let trust = match &params.trust {
+        Some(key) => {
+            caller.manages()?;
+            Some(key.parse().map_err(burrow_engine::EngineError::Moving)?)
+        }
+        None => None,
+    };
+    let name = params.name.as_deref().map(|name| convert::name("name", name)).transpose()?;
+    let options = ImportOptions { name, files_only: params.files_only, trust };
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    // Work under way when the client goes away finds the body broken off, and undoes itself.
+    let imported =
+        receive(body, |stream| async move { engine.import_snapshot(&tenant, stream, options).await }).await?;
+    if let Some(trace) = caller.trace() {
+        trace.target(imported.snapshot.id.as_str());
+    }
+    let answer = ImportedSnapshot {
+        snapshot: convert::snapshot(imported.snapshot),
+        identity: imported.identity.to_string(),
+        origin: imported.origin,
+        entries: imported.entries,
+        content_bytes: imported.content_bytes,
+        bytes: imported.bytes,
+    };
+    Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
