@@ -16,7 +16,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0006_snapshots.sql"),
     include_str!("../migrations/0007_memory.sql"),
     include_str!("../migrations/0008_secrets.sql"),
-    include_str!("../migrations/0009_moving.sql"),
+    include_str!("../migrations/0009_merges.sql"),
+    include_str!("../migrations/0010_moving.sql"),
 ];
 
 /// The version this program writes.

@@ -20,14 +20,14 @@ const ARROWS: &[(&str, &[&str])] = &[
         "daemon",
         &[
             "api", "audit", "catalog", "egress", "engine", "guest", "images", "memory", "model", "network",
-            "portable", "runtime", "vault", "volumes",
+            "portable", "runtime", "trees", "vault", "volumes",
         ],
     ),
     (
         "engine",
         &[
             "catalog", "egress", "guest", "images", "memory", "model", "network", "portable", "runtime",
-            "vault", "volumes",
+            "trees", "vault", "volumes",
         ],
     ),
     ("portable", &[]),
@@ -41,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("network", &["model"]),
     ("guest", &[]),
     ("images", &[]),
+    ("trees", &[]),
 ];
 
 fn root() -> PathBuf {

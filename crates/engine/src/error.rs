@@ -6,11 +6,13 @@ use burrow_guest::client::GuestError;
 use burrow_images::ImageError;
 use burrow_memory::MemoryError;
 use burrow_model::{
-    DumpId, LimitsError, Name, PolicyError as OwnPolicyError, Refusal, SandboxId, SecretError, SnapshotId,
+    DumpId, LimitsError, Name, PolicyError as OwnPolicyError, RaceId, Refusal, SandboxId, SecretError,
+    SnapshotId,
 };
 use burrow_network::NetworkError;
 use burrow_portable::PortableError;
 use burrow_runtime::RuntimeError;
+use burrow_trees::TreeError;
 use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
 
@@ -163,7 +165,29 @@ pub enum EngineError {
     #[error("snapshot `{id}` was never exported or imported here, so no receiver can have it")]
     NeverMoved { id: SnapshotId },
     #[error("snapshot `{id}` differs from `{base}` in more places than can be listed")]
-    TooDifferent { id: SnapshotId, base: SnapshotId },
+    ExportTooDifferent { id: SnapshotId, base: SnapshotId },
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    #[error("no sandbox, snapshot or image `{what}`")]
+    TreeNotFound { what: String },
+    #[error("sandboxes `{one}` and `{other}` have no snapshot in common, so nobody can say who changed what")]
+    NoCommonSnapshot { one: SandboxId, other: SandboxId },
+    #[error("sandbox `{id}` cannot be merged into itself")]
+    MergeWithItself { id: SandboxId },
+    #[error("both sandboxes changed {count} things they remember, and nothing was to be merged then")]
+    MemoryContradicts { count: u64 },
+    #[error("no race `{id}`")]
+    RaceNotFound { id: RaceId },
+    #[error("a race has from 1 to {max} attempts, not {given}")]
+    RaceSize { given: usize, max: usize },
+    #[error("{max} races go on already")]
+    RacesMax { max: usize },
+    #[error("race `{id}` is not over")]
+    RaceGoesOn { id: RaceId },
+    #[error("race `{id}` has no winner whose sandbox is there")]
+    NoWinner { id: RaceId },
+    #[error("the two differ in more than {changed} paths, which is too much to look at")]
+    TooDifferent { changed: usize },
     #[error("the daemon is shutting down")]
     ShuttingDown,
     #[error("the engine was told to fail at `{point}`")]
@@ -264,9 +288,28 @@ impl EngineError {
                 Some("`--trust KEY` takes them from a host you know; `--files-only` leaves them out")
             }
             Self::BaseMissing { .. } => Some("import that one first, or export without `--since`"),
-            Self::TooDifferent { .. } => Some("export it whole, without `--since`"),
+            Self::ExportTooDifferent { .. } => Some("export it whole, without `--since`"),
             Self::NeverMoved { .. } => Some("export it whole first: `burrow export SNAPSHOT FILE`"),
-            Self::ServiceNotFound { .. }
+            Self::TreeNotFound { .. } => {
+                Some("`burrow ls`, `burrow snapshot ls --all` and `burrow image ls` list what there is")
+            }
+            Self::TooDifferent { .. } => {
+                Some("compare with something nearer to it: `burrow tree` shows what came from what")
+            }
+            Self::NoCommonSnapshot { .. } => Some(
+                "a fork (`burrow fork`) or a sandbox made from a snapshot can be merged into where it came from",
+            ),
+            Self::MemoryContradicts { .. } => {
+                Some("`--memory list`, `ours`, `theirs` or `both` decides them")
+            }
+            Self::MergeWithItself { .. } => Some("name the child first: `burrow merge CHILD --into PARENT`"),
+            Self::RaceNotFound { .. } => Some("`burrow race ls` lists the races there are"),
+            Self::RacesMax { .. } => Some("wait for one of them, or end one: `burrow race rm`"),
+            Self::RaceGoesOn { .. } => Some("`burrow race wait` waits for its end"),
+            Self::NoWinner { .. } => Some("`burrow race show` tells what became of its attempts"),
+            Self::RaceSize { .. }
+            | Self::Tree(_)
+            | Self::ServiceNotFound { .. }
             | Self::PortReserved { .. }
             | Self::Refused { .. }
             | Self::Gone { .. }

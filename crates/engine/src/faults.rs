@@ -67,6 +67,10 @@ pub const SLEEP_POINTS: &[&str] = &[
     "fork.settled",
 ];
 
+/// Points on the way of a fork's work into its parent.
+pub const MERGE_POINTS: &[&str] =
+    &["merge.begun", "merge.half", "merge.applied", "merge.settled", "merge.remembered"];
+
 /// Points on a snapshot's way out of this host, and into it.
 pub const MOVING_POINTS: &[&str] = &[
     "export.begun",
@@ -81,7 +85,7 @@ pub const MOVING_POINTS: &[&str] = &[
 
 #[cfg(any(feature = "faults", debug_assertions))]
 fn is_known(point: &str) -> bool {
-    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS, MOVING_POINTS]
+    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS, MERGE_POINTS, MOVING_POINTS]
         .iter()
         .any(|points| points.contains(&point))
 }

@@ -16,12 +16,13 @@
 //! | snapshot  | a dump, a disk snapshot  | undone: as if it had never been asked  |
 //! | restore   | machine, network, volume | completed: with the snapshot's state   |
 //! | import    | a snapshot, a dump, a memory space, all of its own | undone: as if it had never been asked |
+//! | merge     | files in the volume      | undone: the files of the snapshot before |
 //!
 //! A hibernate and a snapshot name what they make beside the sandbox in the row's [`Detail`]. A restore replaces what it
 //! could only undo from the snapshot it took first, so it goes on instead. A sandbox's doors to the egress process are part of its network: they are closed before it is released.
 
 use burrow_catalog::OperationRow;
-use burrow_model::{DumpId, OperationId, SandboxId, SnapshotId, TenantId};
+use burrow_model::{DumpId, MergeId, OperationId, SandboxId, SnapshotId, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// One kind of thing on the host that belongs to a sandbox.
@@ -44,6 +45,7 @@ pub enum Operation {
     Snapshot,
     Restore,
     Import,
+    Merge,
 }
 
 /// Where a sandbox is when an operation has been unwound or completed.
@@ -56,6 +58,8 @@ pub enum Settlement {
     Hibernated,
     /// With the files of the snapshot, and asleep with its processes, or stopped.
     Restored,
+    /// As the operation found it, its files too.
+    Unmerged,
 }
 
 /// What an operation makes or uses beside the sandbox's own resources. Durable with the row, so that it can be undone.
@@ -66,6 +70,8 @@ pub struct Detail {
     pub snapshot: Option<SnapshotId>,
     /// Made by a hibernate, a snapshot or an import; the processes a restore brings back.
     pub dump: Option<DumpId>,
+    /// The merge whose files are changed; `snapshot` holds them as they were.
+    pub merge: Option<MergeId>,
     /// Whether the sandbox was paused before.
     pub paused: bool,
 }
@@ -81,6 +87,7 @@ impl Operation {
         Self::Snapshot,
         Self::Restore,
         Self::Import,
+        Self::Merge,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -94,6 +101,7 @@ impl Operation {
             Self::Snapshot => "snapshot",
             Self::Restore => "restore",
             Self::Import => "import",
+            Self::Merge => "merge",
         }
     }
 
@@ -107,7 +115,7 @@ impl Operation {
         match self {
             Self::Create | Self::Delete => &[Resource::Volume, Resource::Network, Resource::Machine],
             Self::Start | Self::Stop | Self::Wake | Self::Restore => &[Resource::Network, Resource::Machine],
-            Self::Hibernate | Self::Snapshot | Self::Import => &[],
+            Self::Hibernate | Self::Snapshot | Self::Import | Self::Merge => &[],
         }
     }
 
@@ -118,6 +126,7 @@ impl Operation {
             Self::Hibernate | Self::Snapshot | Self::Import => Settlement::AsBefore,
             Self::Wake => Settlement::Hibernated,
             Self::Restore => Settlement::Restored,
+            Self::Merge => Settlement::Unmerged,
         }
     }
 

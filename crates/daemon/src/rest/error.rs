@@ -20,6 +20,7 @@ use burrow_model::Refusal;
 use burrow_network::NetworkError;
 use burrow_portable::PortableError;
 use burrow_runtime::RuntimeError;
+use burrow_trees::TreeError;
 use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
 use http::StatusCode;
@@ -195,7 +196,16 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         EngineError::ImageNeedsName { .. } | EngineError::PlatformUnknown { .. } => ErrorCode::InvalidRequest,
         EngineError::ImagesBusy { .. } => ErrorCode::Busy,
         EngineError::Guest { source, .. } => code_of_guest(source),
+        EngineError::Tree(TreeError::Step { source, .. }) => {
+            code_of_io(source).unwrap_or(ErrorCode::Internal)
+        }
+        EngineError::Tree(TreeError::TooMany { .. })
+        | EngineError::TooDifferent { .. }
+        | EngineError::NoCommonSnapshot { .. }
+        | EngineError::MergeWithItself { .. } => ErrorCode::Unprocessable,
         EngineError::NotFound { .. }
+        | EngineError::TreeNotFound { .. }
+        | EngineError::RaceNotFound { .. }
         | EngineError::ExecNotFound { .. }
         | EngineError::NoExec { .. }
         | EngineError::ServiceNotFound { .. }
@@ -213,6 +223,9 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::SpaceInUse { .. }
         | EngineError::SecretInUse { .. }
         | EngineError::SecretBusy { .. }
+        | EngineError::MemoryContradicts { .. }
+        | EngineError::RaceGoesOn { .. }
+        | EngineError::NoWinner { .. }
         | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
         EngineError::SnapshotInUse { .. }
         | EngineError::SnapshotBusy { .. }
@@ -220,6 +233,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         EngineError::Asleep { .. } => ErrorCode::SandboxAsleep,
         EngineError::NoHibernate { .. } | EngineError::OtherDriver { .. } => ErrorCode::Unsupported,
         EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,
+        EngineError::RaceSize { .. } => ErrorCode::InvalidRequest,
         EngineError::Policy(_) | EngineError::ForkCount { .. } | EngineError::AttachedMax { .. } => {
             ErrorCode::InvalidRequest
         }
@@ -228,7 +242,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         EngineError::ImportNeeds { .. } => ErrorCode::Unsupported,
         EngineError::UntrustedProcesses { .. }
         | EngineError::BaseMissing { .. }
-        | EngineError::TooDifferent { .. } => ErrorCode::Unprocessable,
+        | EngineError::ExportTooDifferent { .. } => ErrorCode::Unprocessable,
         EngineError::NeverMoved { .. } => ErrorCode::Conflict,
         EngineError::Secret(_) => ErrorCode::InvalidRequest,
         EngineError::Vault(inner) => code_of_vault(inner),
@@ -248,7 +262,9 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::RequestRulesMax { .. }
         | EngineError::RulesOverlap { .. } => ErrorCode::Unprocessable,
         EngineError::DriverUnavailable { .. } => ErrorCode::Unsupported,
-        EngineError::SandboxesMax { .. } | EngineError::PublishedMax { .. } => ErrorCode::TooMany,
+        EngineError::SandboxesMax { .. }
+        | EngineError::PublishedMax { .. }
+        | EngineError::RacesMax { .. } => ErrorCode::TooMany,
         EngineError::PoolReserve { .. } | EngineError::NoRoom { .. } => ErrorCode::NoSpace,
         EngineError::Busy { .. } | EngineError::ShuttingDown => ErrorCode::Busy,
         EngineError::GuestUnreachable { .. } | EngineError::GuestTimeout { .. } => {
