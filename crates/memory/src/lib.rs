@@ -36,6 +36,7 @@ pub mod skills;
 mod space;
 #[cfg(test)]
 mod testing;
+mod translated;
 mod view;
 mod work;
 

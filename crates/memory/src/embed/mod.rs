@@ -14,6 +14,7 @@ use std::fmt;
 mod builtin;
 mod endpoint;
 mod minilm;
+mod pieces;
 mod remote;
 #[cfg(test)]
 mod tests;

@@ -4,13 +4,10 @@
 //! a word that is not in the vocabulary is cut from the left into the longest pieces that are (`##` marks a piece that
 //! goes on). The same as the tokenizer that the models were trained with, so ids mean the same.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-use super::head;
+use super::pieces::Pieces;
 
 /// A longer word is nothing the vocabulary could hold pieces of with any sense. BERT's own bound.
 const WORD_CHARS_MAX: usize = 100;
@@ -22,78 +19,43 @@ pub struct WordPiece {
     first: Pieces,
     /// Pieces that go on, without their `##`.
     next: Pieces,
-    /// Bytes of the longest entry: longer guesses need not be looked up.
-    longest: usize,
     unknown: u32,
     /// What begins and ends a sequence for a model.
     pub(crate) begin: u32,
     pub(crate) end: u32,
 }
 
-type Pieces = HashMap<Box<str>, u32, BuildHasherDefault<Quick>>;
-
-/// A quick hash of short words. The words in the table are ours, so nobody can choose them to collide.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Quick(u64);
-
-impl Hasher for Quick {
-    fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u8(&mut self, byte: u8) {
-        self.write_u64(u64::from(byte));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(u64::from(word));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-
-    fn finish(&self) -> u64 {
-        // The table takes the upper bits for one thing and the lower for another.
-        self.0 ^ (self.0 >> 32)
-    }
-}
-
 impl WordPiece {
     /// From the lines of a `vocab.txt`: a token per line, its number is the line's.
     pub fn new<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Self> {
-        let (mut first, mut next) = (Pieces::default(), Pieces::default());
-        let mut longest = 0;
+        let (mut first, mut next) = (Vec::new(), Vec::new());
+        let (mut unknown, mut begin, mut end) = (None, None, None);
         for (line, id) in lines.zip(0u32..) {
-            longest = longest.max(line.len());
-            match line.strip_prefix("##") {
-                Some(rest) if !rest.is_empty() => next.insert(rest.into(), id),
-                _ => first.insert(line.into(), id),
-            };
+            match line {
+                "[UNK]" => unknown = Some(id),
+                "[CLS]" => begin = Some(id),
+                "[SEP]" => end = Some(id),
+                // What a text says between brackets is text: it cannot name the tokens that only we may place.
+                "[PAD]" | "[MASK]" => {}
+                _ => match line.strip_prefix("##").filter(|rest| !rest.is_empty()) {
+                    Some(rest) => next.push((rest.as_bytes(), id)),
+                    None => first.push((line.as_bytes(), id)),
+                },
+            }
         }
-        let special = |name: &str| first.get(name).copied();
-        let (unknown, begin, end) = (special("[UNK]")?, special("[CLS]")?, special("[SEP]")?);
-        // What a text says between brackets is text: it cannot name the tokens that only we may place.
-        for name in ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"] {
-            first.remove(name);
-        }
-        Some(Self { first, next, longest, unknown, begin, end })
-    }
-
-    /// The entries that begin a word, in the vocabulary's order: BERT's has them by how common they are.
-    pub fn whole_words(&self) -> Vec<&str> {
-        let mut words: Vec<(u32, &str)> = self.first.iter().map(|(word, id)| (*id, word.as_ref())).collect();
-        words.sort_unstable();
-        words.into_iter().map(|(_, word)| word).collect()
+        let (first, next) = (Pieces::new(first), Pieces::new(next));
+        Some(Self { first, next, unknown: unknown?, begin: begin?, end: end? })
     }
 
     /// The ids of at most `max` tokens, without those that begin and end a sequence.
     pub fn encode(&self, text: &str, max: usize) -> Vec<u32> {
         let mut ids = Vec::with_capacity(max.min(text.len() / 3 + 1));
+        // One plain word, as ranking asks for by the thousand.
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
+            self.cut(text, &mut ids);
+            ids.truncate(max);
+            return ids;
+        }
         let mut word = String::new();
         for character in text.chars() {
             if ids.len() >= max {
@@ -130,38 +92,23 @@ impl WordPiece {
     }
 
     fn cut(&self, word: &str, ids: &mut Vec<u32>) {
-        if let Some(id) = self.first.get(word) {
-            return ids.push(*id);
-        }
-        if word.len() > WORD_CHARS_MAX && word.chars().nth(WORD_CHARS_MAX).is_some() {
+        let mut piece = self.first.longest(word);
+        let is_whole = piece.is_some_and(|(_, length)| length == word.len());
+        if !is_whole && word.len() > WORD_CHARS_MAX && word.chars().nth(WORD_CHARS_MAX).is_some() {
             return ids.push(self.unknown);
         }
         let (start_len, mut start) = (ids.len(), 0);
-        while start < word.len() {
-            let table = if start == 0 { &self.first } else { &self.next };
-            match longest(table, &word[start..], self.longest) {
-                Some((id, len)) => {
-                    ids.push(id);
-                    start += len;
-                }
-                None => {
-                    ids.truncate(start_len);
-                    return ids.push(self.unknown);
-                }
+        while let Some((id, length)) = piece {
+            ids.push(id);
+            start += length;
+            if start == word.len() {
+                return;
             }
+            piece = self.next.longest(&word[start..]);
         }
+        ids.truncate(start_len);
+        ids.push(self.unknown);
     }
-}
-
-fn longest(table: &Pieces, rest: &str, most: usize) -> Option<(u32, usize)> {
-    let mut piece = head(rest, most);
-    while !piece.is_empty() {
-        if let Some(id) = table.get(piece) {
-            return Some((*id, piece.len()));
-        }
-        piece = head(piece, piece.len() - 1);
-    }
-    None
 }
 
 /// What is dropped as if it had not been there.

@@ -22,9 +22,9 @@ const SPREAD: usize = 2;
 /// A space of so few rows is read as a whole: what no arm put forward may still be the answer.
 const SMALL: u64 = 1000;
 
-/// Rows that the text index may be asked to rank, about: some 4 ms. The rarest words are asked for; the others count once
+/// Rows that the text index may be asked to rank, about: some 2 ms. The rarest words are asked for; the others count once
 /// the texts are read.
-const RANKED_MAX: u64 = 12_000;
+const RANKED_MAX: u64 = 8_000;
 
 /// Rows that are looked at, from the newest, for those of a time.
 const TIMED_LOOKED_AT: usize = 200_000;

@@ -46,7 +46,8 @@ pub(super) struct Text {
     pub(super) is_question: bool,
 }
 
-/// Reads texts for one question; remembers what each word it met says for it, so that a word is looked at closely once.
+/// Reads texts for one question; remembers what each word it met says for it, so that a word is looked at closely once,
+/// and what each token does: words share them.
 #[derive(Debug)]
 pub(super) struct Examiner<'a> {
     query: &'a Query,
@@ -54,7 +55,33 @@ pub(super) struct Examiner<'a> {
     met: HashMap<Box<str>, Met>,
     /// The likenesses to the question's pieces, of one met word after another.
     alike: Vec<f32>,
+    tokens: Tokens,
+}
+
+/// How alike the tokens that were met are to the pieces of a question.
+#[derive(Debug)]
+struct Tokens {
     pieces: Vec<u32>,
+    /// By token: its place in `alike`, from 1; 0 for one that was not met.
+    places: Vec<u32>,
+    /// A likeness for each piece, of one met token after another.
+    alike: Vec<f32>,
+    met: u32,
+}
+
+impl Tokens {
+    fn alike(&mut self, table: &TokenTable, token: u32) -> &[f32] {
+        let count = self.pieces.len();
+        let place = &mut self.places[token as usize];
+        if *place == 0 {
+            let alike = self.pieces.iter().map(|piece| table.similarity(*piece, token));
+            self.alike.extend(alike);
+            self.met += 1;
+            *place = self.met;
+        }
+        let from = (*place as usize - 1) * count;
+        &self.alike[from..from + count]
+    }
 }
 
 /// What a word says for a question.
@@ -69,19 +96,15 @@ struct Met {
 impl<'a> Examiner<'a> {
     pub(super) fn new(query: &'a Query) -> Self {
         let pieces = query.words.iter().flat_map(|word| &word.pieces).copied().collect();
-        Self {
-            query,
-            table: TokenTable::built_in(),
-            met: HashMap::with_capacity(4096),
-            alike: Vec::new(),
-            pieces,
-        }
+        let table = TokenTable::built_in();
+        let tokens = Tokens { pieces, places: vec![0; table.len()], alike: Vec::new(), met: 0 };
+        Self { query, table, met: HashMap::with_capacity(4096), alike: Vec::new(), tokens }
     }
 
     pub(super) fn examine(&mut self, text: &str) -> Text {
         let text = head(text, TEXT_BYTES_MAX);
         let mut counts = vec![0.0; self.query.words.len()];
-        let mut best = vec![0.0f32; self.pieces.len()];
+        let mut best = vec![0.0f32; self.tokens.pieces.len()];
         let mut length = 0.0;
         each_word(text, |word| {
             length += 1.0;
@@ -102,12 +125,13 @@ impl<'a> Examiner<'a> {
             return *met;
         }
         let at = self.alike.len();
-        self.alike.resize(at + self.pieces.len(), 0.0);
+        self.alike.resize(at + self.tokens.pieces.len(), 0.0);
         // Common words are like much, and say nothing by it.
         if !is_common(word) {
             for token in self.table.words.encode(word, PIECES_MAX) {
-                for (alike, piece) in self.alike[at..].iter_mut().zip(&self.pieces) {
-                    *alike = alike.max(self.table.similarity(*piece, token));
+                for (alike, of_token) in self.alike[at..].iter_mut().zip(self.tokens.alike(self.table, token))
+                {
+                    *alike = alike.max(*of_token);
                 }
             }
         }

@@ -12,7 +12,7 @@
 //! chain has.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use super::chain::{BranchNo, Branches};
 use super::marks::Marks;
@@ -78,7 +78,25 @@ pub(crate) struct Chunk {
     /// `stride` words for each row.
     pub(crate) signs: Vec<u64>,
     /// Shared by all copies: a flag only says where to look further, or that nothing is left to see.
-    flags: Arc<[AtomicU8; CHUNK_ROWS]>,
+    flags: Arc<Flags>,
+    /// What all its rows have in common.
+    common: Common,
+}
+
+#[derive(Debug)]
+struct Flags {
+    rows: [AtomicU8; CHUNK_ROWS],
+    /// Whether any row has one.
+    any: AtomicBool,
+}
+
+/// What is known of a chunk's rows without looking at each.
+#[derive(Clone, Copy, Debug)]
+struct Common {
+    rows: u32,
+    /// The branch of all of them, unless they are of several.
+    branch: Option<BranchNo>,
+    seq_max: u64,
 }
 
 impl Chunk {
@@ -98,16 +116,28 @@ impl Chunk {
             tags: Vec::new(),
             covered: Vec::new(),
             signs: Vec::new(),
-            flags: Arc::new([const { AtomicU8::new(0) }; CHUNK_ROWS]),
+            flags: Arc::new(Flags {
+                rows: [const { AtomicU8::new(0) }; CHUNK_ROWS],
+                any: AtomicBool::new(false),
+            }),
+            common: Common { rows: 0, branch: None, seq_max: 0 },
         }
     }
 
     pub(crate) fn flags(&self, slot: usize) -> u8 {
-        self.flags[slot].load(Ordering::Acquire)
+        self.flags.rows[slot].load(Ordering::Acquire)
     }
 
     fn raise(&self, slot: usize, flag: u8) {
-        self.flags[slot].fetch_or(flag, Ordering::AcqRel);
+        self.flags.rows[slot].fetch_or(flag, Ordering::AcqRel);
+        self.flags.any.store(true, Ordering::Release);
+    }
+
+    /// How many rows there are, where all are of one branch that `sees` lets through and nothing happened to any of them.
+    pub(crate) fn all_seen(&self, sees: impl FnOnce(BranchNo, u64) -> bool) -> Option<u64> {
+        let plain = !self.flags.any.load(Ordering::Acquire);
+        let Common { rows, branch, seq_max } = self.common;
+        branch.filter(|branch| plain && sees(*branch, seq_max)).map(|_| u64::from(rows))
     }
 
     fn resize(&mut self, rows: usize, stride: usize) {
@@ -131,6 +161,10 @@ impl Chunk {
         if slot >= self.seq.len() {
             self.resize(slot + 1, stride);
         }
+        let Common { rows, branch, seq_max } = &mut self.common;
+        *branch = branch.or((*rows == 0).then_some(row.branch)).filter(|known| *known == row.branch);
+        *rows += u32::from(self.branch[slot] == 0);
+        *seq_max = (*seq_max).max(row.seq);
         self.seq[slot] = row.seq;
         self.branch[slot] = row.branch;
         self.at_ms[slot] = row.at_ms;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 
-use super::arena::{Arena, ERASED, MARKED, Row, SUPERSEDED};
+use super::arena::{Arena, CHUNK_ROWS, Chunk, ERASED, MARKED, Row, SUPERSEDED};
 use super::chain::Chain;
 use crate::MemoryError;
 
@@ -18,7 +18,10 @@ pub(crate) struct Lens {
 impl Lens {
     /// On the chain, the newest version that is seen, and neither forgotten nor erased.
     pub(crate) fn visible(&self, row: Row) -> bool {
-        let Some((chunk, slot)) = self.arena.place(row) else { return false };
+        self.arena.place(row).is_some_and(|(chunk, slot)| self.visible_at(chunk, slot, row))
+    }
+
+    fn visible_at(&self, chunk: &Chunk, slot: usize, row: Row) -> bool {
         if !self.chain.sees(chunk.branch[slot], chunk.seq[slot]) {
             return false;
         }
@@ -27,6 +30,19 @@ impl Lens {
             return false;
         }
         flags & MARKED == 0 || self.arena.marks.standing(chunk.entity[slot], &self.chain).row == Some(row)
+    }
+
+    /// How many rows are visible.
+    pub(crate) fn count(&self) -> u64 {
+        let in_chunk = |(at, chunk): (usize, &Arc<Chunk>)| {
+            if let Some(rows) = chunk.all_seen(|branch, seq| self.chain.sees(branch, seq)) {
+                return rows;
+            }
+            let rows = (0..chunk.seq.len()).zip(at * CHUNK_ROWS..);
+            // A row that is not there is of branch 0, which no chain has.
+            rows.filter(|(slot, row)| self.visible_at(chunk, *slot, Row(*row as u32))).count() as u64
+        };
+        self.arena.chunks.iter().enumerate().map(in_chunk).sum()
     }
 
     pub(crate) fn cold(&self, row: Row) -> bool {

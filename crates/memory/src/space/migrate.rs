@@ -7,6 +7,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::MemoryError;
@@ -61,6 +62,9 @@ pub(crate) fn open_vacant() -> Result<Connection, MemoryError> {
 fn prepare(connection: &Connection) -> Result<(), MemoryError> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    // Without it a statement is planned anew whenever a row's number is bound to it: the partial indices make the planner
+    // ask what the number is, and one plan suits all of them.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // Pages one connection keeps, in KiB, as far as it meets them: the upper levels of a million rows.
     connection.execute_batch("PRAGMA cache_size = -8000")?;
     Ok(())

@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
 
     /// How many rows are visible.
     pub fn len(&self) -> u64 {
-        self.rows().count() as u64
+        self.lens.count()
     }
 
     /// The highest number this view sees.

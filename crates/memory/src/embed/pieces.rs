@@ -1,0 +1,94 @@
+//! A set of words as a tree of their bytes: the longest one that a text begins with is found in one walk.
+//!
+//! ```text
+//!  root ─ c ─ a ─ f ─ e •          node = (byte, id or none, its children: one run of `nodes`, in the order of their bytes)
+//!       └ u ─ n • ─ …
+//! ```
+//!
+//! Made once and then only read; some 12 bytes a node, 1.2 MB for the 30,522 words of BERT.
+
+use std::ops::Range;
+
+/// No word ends at this node.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(super) struct Pieces {
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    byte: u8,
+    children: u16,
+    first_child: u32,
+    id: u32,
+}
+
+impl Pieces {
+    /// Of two entries of the same word the later one counts.
+    pub(super) fn new(mut words: Vec<(&[u8], u32)>) -> Self {
+        words.sort_by_key(|(word, _)| *word);
+        let mut nodes = vec![Node { byte: 0, children: 0, first_child: 0, id: NONE }];
+        // Node by node, which of the words go through it: their first `depth` bytes are the way to it.
+        let mut ranges: Vec<(Range<usize>, usize)> = vec![(0..words.len(), 0)];
+        let mut at = 0;
+        while let Some((range, depth)) = ranges.get(at).cloned() {
+            let first = words[range.clone()].partition_point(|(word, _)| word.len() == depth);
+            if first > 0 {
+                nodes[at].id = words[range.start + first - 1].1;
+            }
+            nodes[at].first_child = u32::try_from(nodes.len()).unwrap_or(NONE);
+            let mut from = range.start + first;
+            while from < range.end {
+                let byte = words[from].0[depth];
+                let upto = from + words[from..range.end].partition_point(|(word, _)| word[depth] == byte);
+                nodes.push(Node { byte, children: 0, first_child: 0, id: NONE });
+                nodes[at].children += 1;
+                ranges.push((from..upto, depth + 1));
+                from = upto;
+            }
+            at += 1;
+        }
+        Self { nodes }
+    }
+
+    /// The id and the bytes of the longest word that `text` begins with.
+    pub(super) fn longest(&self, text: &str) -> Option<(u32, usize)> {
+        let mut found = None;
+        let mut node = self.nodes.first()?;
+        for (byte, length) in text.bytes().zip(1..) {
+            let from = node.first_child as usize;
+            let children = &self.nodes[from..from + usize::from(node.children)];
+            let Ok(child) = children.binary_search_by_key(&byte, |child| child.byte) else { break };
+            node = &children[child];
+            if node.id != NONE {
+                found = Some((node.id, length));
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_word_is_found_and_nothing_beyond_it() {
+        let words = ["un", "unable", "able", "é", "u", "un", "0b", "z~z", "z0"];
+        let pieces = Pieces::new(words.iter().zip(0..).map(|(word, id)| (word.as_bytes(), id)).collect());
+        let check = |text: &str, expected| assert_eq!(pieces.longest(text), expected, "{text}");
+        check("unab", Some((5, 2)));
+        check("unables", Some((1, 6)));
+        check("ux", Some((4, 1)));
+        check("été", Some((3, 2)));
+        check("0bz", Some((6, 2)));
+        check("z~zz", Some((7, 3)));
+        check("z0z", Some((8, 2)));
+        check("z", None);
+        check("xun", None);
+        check("", None);
+        assert_eq!(Pieces::new(Vec::new()).longest("a"), None);
+    }
+}
