@@ -41,7 +41,7 @@ def formatted(files: dict[Path, str]) -> dict[Path, str]:
             copy = folder / path.relative_to(SDK)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(text, encoding="utf-8")
-        for verb in (["check", "--select", "I", "--fix"], ["format"]):
+        for verb in (["check", "--select", "I,F401", "--fix"], ["format"]):
             command = [sys.executable, "-m", "ruff", *verb, "--quiet", "--no-cache"]
             subprocess.run([*command, "--config", str(SDK / "pyproject.toml"), folder], check=True)
         return {path: (folder / path.relative_to(SDK)).read_text(encoding="utf-8") for path in files}

@@ -76,11 +76,10 @@ class AsyncProcess:
     def output(self, offset: int = 0, *, lossless: bool = True) -> AsyncOutputStream:
         """Its output from an offset on, as it comes. With `lossless` it waits for a reader that is slow.
 
-        >>> async with await sandbox.stream("printf one; printf two >&2") as process:
-        ...     async for piece in process.output():
-        ...         print(piece.stream, piece.text)
-        stdout one
-        stderr two
+        >>> process = await sandbox.spawn("echo to be read later")
+        >>> async for piece in process.output():
+        ...     print(piece.stream, piece.text)
+        stdout to be read later
         """
         return AsyncOutputStream(self._transport, self._path(), self._took, offset, lossless)
 

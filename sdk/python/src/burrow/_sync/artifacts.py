@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import builtins
+import json
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from .. import types
 from .._decode import decode
 from .._shims import in_thread
-from .._wire import dump, path
+from .._wire import path
 from .transport import Transport
 
 CHUNK_BYTES = 256 << 10
@@ -42,7 +43,7 @@ class Artifacts:
         """Stores a blob, or a new version of one. An open file is streamed."""
         headers = {"content-type": media_type}
         if metadata:
-            headers["x-burrow-metadata"] = dump(dict(metadata)).decode("ascii", "backslashreplace")
+            headers["x-burrow-metadata"] = json.dumps(dict(metadata))
         content = data.encode() if isinstance(data, str) else data
         answer = self._transport.upload(
             "PUT",

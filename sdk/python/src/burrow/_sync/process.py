@@ -77,11 +77,10 @@ class Process:
     def output(self, offset: int = 0, *, lossless: bool = True) -> OutputStream:
         """Its output from an offset on, as it comes. With `lossless` it waits for a reader that is slow.
 
-        >>> with sandbox.stream("printf one; printf two >&2") as process:
-        ...     for piece in process.output():
-        ...         print(piece.stream, piece.text)
-        stdout one
-        stderr two
+        >>> process = sandbox.spawn("echo to be read later")
+        >>> for piece in process.output():
+        ...     print(piece.stream, piece.text)
+        stdout to be read later
         """
         return OutputStream(self._transport, self._path(), self._took, offset, lossless)
 

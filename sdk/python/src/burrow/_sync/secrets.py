@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import builtins
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from .transport import Transport
 class Secrets:
     """Write-only values that are put into requests on their way out, where their owner allows it.
 
-    >>> _ = client.secrets.set("demo", "s3cret", allow=["api.example.com"], header="Authorization: Bearer {}")
+    >>> _ = client.secrets.set("demo", "s3cret-key", allow=["api.example.com"], header="Authorization: Bearer {}")
     >>> _ = sandbox.egress.allow("api.example.com", secret="demo", methods=["GET"])
     >>> [secret.name for secret in client.secrets.list()]
     ['demo']
@@ -27,7 +28,7 @@ class Secrets:
     def set(
         self,
         name: str,
-        value: str,
+        value: str | bytes,
         *,
         allow: Sequence[str | params.SecretScope],
         header: str | None = None,
@@ -43,16 +44,18 @@ class Secrets:
             title, _, format = (header or "Authorization: Bearer {}").partition(":")
             slot = {"kind": "header", "name": title.strip(), "format": format.strip() or "{}"}
         body = given(
-            value=value,
+            value=_travelling(value),
             allow=[{"host": scope} if isinstance(scope, str) else scope for scope in allow],
             slot=slot,
             placeholder=placeholder,
         )
         return self._transport.send(types.Secret, "PUT", path("secrets", name), body, repeat=True)
 
-    def rotate(self, name: str, value: str) -> types.Secret:
+    def rotate(self, name: str, value: str | bytes) -> types.Secret:
         """Gives it another value; requests from then on carry that."""
-        return self._transport.send(types.Secret, "POST", path("secrets", name, "rotate"), {"value": value})
+        return self._transport.send(
+            types.Secret, "POST", path("secrets", name, "rotate"), {"value": _travelling(value)}
+        )
 
     def get(self, name: str) -> types.Secret:
         """Where it may go and who uses it; never its value."""
@@ -65,3 +68,8 @@ class Secrets:
     def remove(self, name: str, *, force: bool = False) -> None:
         """Removes it; with `force` also where rules use it."""
         self._transport.nothing("DELETE", path("secrets", name), repeat=True, force=force)
+
+
+def _travelling(value: str | bytes) -> str:
+    """A secret is bytes, and travels in base64."""
+    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
