@@ -11,11 +11,13 @@
 from __future__ import annotations
 
 from . import params, types
+from ._async.agent_memory import AsyncAgentMemory
 from ._async.client import AsyncClient
 from ._async.memory import AsyncMemory
 from ._async.process import AsyncOutputStream, AsyncProcess
 from ._async.sandbox import AsyncSandbox
 from ._async.streams import AsyncStream
+from ._sync.agent_memory import AgentMemory
 from ._sync.client import Client
 from ._sync.memory import Memory
 from ._sync.process import OutputStream, Process
@@ -51,6 +53,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "APIError",
+    "AgentMemory",
+    "AsyncAgentMemory",
     "AsyncClient",
     "AsyncMemory",
     "AsyncOutputStream",
