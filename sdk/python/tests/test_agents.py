@@ -93,11 +93,18 @@ def test_a_memory_that_is_away_ends_the_loop_unless_told_otherwise(model: Model)
 
 
 def test_what_is_new_in_a_conversation() -> None:
-    said = [user("one"), {"role": "assistant", "content": "1"}, user("yes"), {"role": "assistant", "content": "2"}]
-    assert unstored(said, None) == said[2:]
-    assert unstored([*said, user("yes")], fingerprint(said[3])) == [user("yes")], "the same words once more are news"
-    assert unstored(said, fingerprint(said[3])) == []
-    assert unstored([user("trimmed")], "something else") == [user("trimmed")]
+    def model(text: str) -> dict[str, Any]:
+        return {"role": "assistant", "content": text}
+
+    said = [user("one"), model("noted"), user("yes"), model("noted")]
+    stored = [fingerprint(message) for message in said]
+    assert unstored(said, []) == said[2:], "the turn that the last question began"
+    assert unstored(said, stored) == []
+    assert unstored(said, stored[:2]) == said[2:], "the same reply once more is news"
+    assert unstored([*said, user("yes")], stored) == [user("yes")]
+    assert unstored([*said[2:], user("and")], stored) == [user("and")], "the beginning was cut off"
+    assert unstored([model("in short: one"), *said[2:], user("and")], stored) == [user("and")]
+    assert unstored([user("all new")], stored) == [user("all new")]
 
 
 def test_a_block_stands_behind_the_instructions_and_only_once() -> None:

@@ -14,6 +14,8 @@ INSTRUCTIONS = ("system", "developer")
 # What a block of memory begins with, and no message of anybody else does.
 BLOCK_BEGIN = "<memory-"
 BLOCK_SECOND_LINE = "Stored earlier."
+# Of what was stored; more of a conversation than any other has in common with it.
+FINGERPRINTS_KEPT = 64
 
 
 def as_messages(reply: Any) -> list[Message]:
@@ -76,12 +78,21 @@ def fingerprint(message: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(message, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def unstored(messages: Sequence[Message], last: str | None) -> list[Message]:
-    """What came after the last message that was stored; without one, the turn that the last question began."""
-    for index in range(len(messages) - 1, -1, -1):
-        if last is not None and fingerprint(messages[index]) == last:
-            return list(messages[index + 1 :])
-    for index in range(len(messages) - 1, -1, -1):
-        if messages[index].get("role") == "user":
-            return list(messages[index:])
-    return list(messages)
+def unstored(messages: Sequence[Message], stored: Sequence[str]) -> list[Message]:
+    """What came after what was stored, whose fingerprints are given; without any, the turn that the last question began.
+
+    The place is where most of the end of what was stored is found again: words may repeat, and the beginning of a long
+    conversation may have been cut off or summed up.
+    """
+    prints = [fingerprint(message) for message in messages]
+    end, most = 0, 0
+    for index in range(len(prints)):
+        length = 0
+        while length < min(len(stored), index + 1) and stored[-1 - length] == prints[index - length]:
+            length += 1
+        if length > most:
+            end, most = index + 1, length
+    if most:
+        return list(messages[end:])
+    questions = [index for index, message in enumerate(messages) if message.get("role") == "user"]
+    return list(messages[questions[-1] :]) if questions else list(messages)

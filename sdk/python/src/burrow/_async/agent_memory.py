@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .. import types
-from .._messages import Message, as_messages, conversation, fingerprint, unstored, with_block
+from .._messages import FINGERPRINTS_KEPT, Message, as_messages, conversation, fingerprint, unstored, with_block
 from .._shims import async_called
 from ..errors import BurrowError
 from .memory import AsyncMemory
@@ -58,7 +58,7 @@ class AsyncAgentMemory:
         self._budget = budget_tokens
         self._role = role
         self._on_error = on_error
-        self._last: str | None = None
+        self._stored: list[str] = []
 
     async def block(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """What is known about this conversation, for APIs that take instructions apart from messages."""
@@ -82,7 +82,7 @@ class AsyncAgentMemory:
         `reply` is a text, a message, several, or an answer as the clients of OpenAI and Anthropic give it.
         """
         said = conversation([*messages, *as_messages(reply)])
-        fresh = unstored(said, self._last)
+        fresh = unstored(said, self._stored)
         if not fresh:
             return None
         try:
@@ -90,7 +90,7 @@ class AsyncAgentMemory:
         except BurrowError as error:
             await self._failed(error)
             return None
-        self._last = fingerprint(fresh[-1])
+        self._stored = [*self._stored, *map(fingerprint, fresh)][-FINGERPRINTS_KEPT:]
         return stored
 
     def wrap(self, call: Callable[..., Awaitable[R]]) -> Callable[..., Awaitable[R]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .. import types
-from .._messages import Message, as_messages, conversation, fingerprint, unstored, with_block
+from .._messages import FINGERPRINTS_KEPT, Message, as_messages, conversation, fingerprint, unstored, with_block
 from .._shims import called
 from ..errors import BurrowError
 from .memory import Memory
@@ -59,7 +59,7 @@ class AgentMemory:
         self._budget = budget_tokens
         self._role = role
         self._on_error = on_error
-        self._last: str | None = None
+        self._stored: list[str] = []
 
     def block(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """What is known about this conversation, for APIs that take instructions apart from messages."""
@@ -83,7 +83,7 @@ class AgentMemory:
         `reply` is a text, a message, several, or an answer as the clients of OpenAI and Anthropic give it.
         """
         said = conversation([*messages, *as_messages(reply)])
-        fresh = unstored(said, self._last)
+        fresh = unstored(said, self._stored)
         if not fresh:
             return None
         try:
@@ -91,7 +91,7 @@ class AgentMemory:
         except BurrowError as error:
             self._failed(error)
             return None
-        self._last = fingerprint(fresh[-1])
+        self._stored = [*self._stored, *map(fingerprint, fresh)][-FINGERPRINTS_KEPT:]
         return stored
 
     def wrap(self, call: Callable[..., R]) -> Callable[..., R]:
