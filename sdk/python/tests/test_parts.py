@@ -32,6 +32,13 @@ def test_what_is_generated_is_up_to_date() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_what_is_installed_has_its_types_and_needs_no_framework() -> None:
+    assert (Path(burrow.__file__).parent / "py.typed").exists()
+    blocked = ("langchain", "langchain_core", "agents", "openai")
+    code = f"import sys; sys.modules.update(dict.fromkeys({blocked!r})); import burrow.agents"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_every_code_of_the_daemon_has_a_class() -> None:
     assert set(_CLASSES) == set(typing.get_args(types.ErrorCode))
     for name in {kind.__name__ for kind in _CLASSES.values()}:
