@@ -47,6 +47,7 @@ from .errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from .merges import Diff, Merged, MergeError, Race
 from .results import Checkpoint, CommandResult, Output
 
 __version__ = "0.1.0"
@@ -71,12 +72,15 @@ __all__ = [
     "CommandResult",
     "ConflictError",
     "ConnectError",
+    "Diff",
     "ExecEndedError",
     "ForbiddenError",
     "ForkError",
     "InternalError",
     "InvalidRequestError",
     "Memory",
+    "MergeError",
+    "Merged",
     "NoSpaceError",
     "NotDumpableError",
     "NotExecutableError",
@@ -85,6 +89,7 @@ __all__ = [
     "Output",
     "OutputStream",
     "Process",
+    "Race",
     "Sandbox",
     "SandboxAsleepError",
     "Stream",

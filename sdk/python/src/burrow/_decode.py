@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import keyword
+import sys
 import types as builtin_types
 import typing
 from collections.abc import Callable
@@ -56,7 +57,7 @@ def _new_reader(kind: Any) -> Reader:
 
 
 def _dataclass_reader(kind: type) -> Reader:
-    hints = typing.get_type_hints(kind, vars(types))
+    hints = typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
     # Filled at the first use: a tree holds itself.
     rows: list[tuple[str, str, Reader, dataclasses.Field[Any]]] = []
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from .. import params, types
+from .._shims import async_called
 from .._wire import Duration, given, milliseconds, path, seconds, tests_of_labels
 from ..errors import ForkError, NotFoundError, api_error
+from ..merges import Diff, Merged, MergeError, MergeMemoryPolicy, MergePolicy, Race
 from ..results import Checkpoint, CommandResult
 from .client import AsyncClient, default_client
 from .egress import AsyncEgress
@@ -24,6 +26,8 @@ from .snapshots import AsyncSnapshots
 # What `checkpoint_state` marks its snapshots with, so that the next one finds them, whoever asks.
 CHECKPOINT_LABEL = {"burrow-checkpoint": "sdk"}
 CHECKPOINTS_KEPT = 10
+# One question of a long wait: short enough for proxies in between.
+RACE_WAIT_MS = 30_000
 SHELL = "command -v bash >/dev/null && exec bash -l || exec sh -l"
 
 
@@ -528,13 +532,29 @@ class AsyncSandbox:
         """
         earlier = await self.snapshots.list(labels=CHECKPOINT_LABEL)
         taken = await self.snapshot(name, labels=CHECKPOINT_LABEL, files_only=files_only)
-        changes = taken.changes
+        checkpoint = await self._checkpoint(taken, earlier[0].id if earlier else None)
         unnamed = [snapshot for snapshot in earlier if snapshot.name is None]
         for old in unnamed[max(0, keep - 1) :]:
             try:
                 await self.snapshots.delete(old.id)
             except NotFoundError:
                 continue
+        return checkpoint
+
+    async def _checkpoint(self, taken: types.Snapshot, last: str | None) -> Checkpoint:
+        """A snapshot is compared with the one before, which somebody else may have taken: then they are compared anew."""
+        changes = taken.changes
+        if last is not None and changes.since != last:
+            diff = await self._diff(f"snapshot:{last}", f"snapshot:{taken.id}", all=True)
+            return Checkpoint(
+                snapshot=taken,
+                since=last,
+                added=diff.paths("added"),
+                changed=diff.paths("changed"),
+                deleted=diff.paths("deleted"),
+                total=diff.added + diff.changed + diff.deleted,
+                more=diff.cut,
+            )
         by_kind: dict[str, builtins.list[str]] = {"added": [], "changed": [], "deleted": []}
         for change in changes.paths:
             by_kind.setdefault(change.kind, []).append(change.path)
@@ -547,6 +567,95 @@ class AsyncSandbox:
             total=changes.total,
             more=bool(changes.more),
         )
+
+    # === Bringing work together ===
+
+    async def diff(
+        self,
+        since: str | AsyncSandbox | types.Snapshot | None = None,
+        *,
+        globs: Sequence[str] = (),
+        content: bool = False,
+        all: bool = False,
+        limit: int | None = None,
+    ) -> Diff:
+        """What is different in its files from those of a snapshot, another sandbox or an image; its own image unless given.
+
+        `globs` picks paths, `content` adds the lines of text that differ, `all` takes caches, logs and other noise along.
+        """
+        from_ = f"image:{self._info.image_id}" if since is None else _tree(since)
+        return await self._diff(from_, f"sandbox:{self.id}", globs=globs, content=content, all=all, limit=limit)
+
+    async def _diff(self, from_: str, to: str, *, globs: Sequence[str] = (), **options: Any) -> Diff:
+        body = given(globs=[*globs] or None, **{key: value or None for key, value in options.items()})
+        body |= {"from": from_, "to": to}
+        return await self._transport.send(Diff, "POST", path("diff"), body, repeat=True)
+
+    async def merge(
+        self,
+        child: str | AsyncSandbox,
+        *,
+        policy: MergePolicy = "fail",
+        policies: Mapping[str, MergePolicy] | None = None,
+        memory: MergeMemoryPolicy = "list",
+        all: bool = False,
+        dry_run: bool = False,
+    ) -> Merged:
+        """Brings what a fork did into this sandbox, three-way against what both came from; `merged.undo` takes it back.
+
+        Where both changed the same path `policies` decide by pattern, the first that matches, else `policy`. Conflicts that are
+        left raise `MergeError`, and nothing is merged; a `dry_run` only tells.
+        """
+        body = given(
+            child=child if isinstance(child, str) else child.id,
+            policy=policy,
+            policies=[{"glob": glob, "policy": one} for glob, one in (policies or {}).items()] or None,
+            memory=memory,
+            all=all or None,
+            dry_run=dry_run or None,
+        )
+        merged = await self._transport.send(Merged, "POST", self._path("merge"), body, repeat=dry_run)
+        if merged.conflicts and not dry_run:
+            raise MergeError(merged)
+        return merged
+
+    async def race(
+        self,
+        command: str | Sequence[str],
+        attempts: int = 3,
+        *,
+        judge: str | Sequence[str] | None = None,
+        parallel: int | None = None,
+        timeout: Duration | None = None,
+        files_only: bool = False,
+        keep: bool = False,
+        merge_winner: bool = False,
+        policy: MergePolicy | None = None,
+        on_change: Callable[[Race], object] | None = None,
+    ) -> Race:
+        """Forks into several attempts at one command, and waits for the best of them.
+
+        Each finds its number in `BURROW_ATTEMPT`. A `judge` is run in every attempt afterwards, and the number in its last line
+        is the score; without one the quickest that exits with 0 wins. `merge_winner` brings its work into this sandbox.
+        """
+        body = given(
+            parent=self.id,
+            attempts=attempts,
+            run=_argv(command),
+            judge=None if judge is None else _argv(judge),
+            parallel=parallel,
+            timeout_seconds=seconds(timeout),
+            files_only=files_only or None,
+            keep=keep or None,
+            merge_winner=merge_winner or None,
+            policy=policy,
+        )
+        race = await self._transport.send(Race, "POST", path("races"), body)
+        while race.stage != "done":
+            if on_change is not None:
+                await async_called(on_change, race)
+            race = await self._transport.get(Race, path("races", race.id), after=race.version, wait_ms=RACE_WAIT_MS)
+        return race
 
     # === Ports ===
 
@@ -587,3 +696,13 @@ def _network(allow: Sequence[str] | None, network: params.NetworkRequest | None)
         return network
     merged: params.NetworkRequest = {**(network or {}), "allow": [*((network or {}).get("allow") or []), *allow]}
     return merged
+
+
+def _tree(of: str | AsyncSandbox | types.Snapshot) -> str:
+    if isinstance(of, str):
+        return of
+    return f"snapshot:{of.id}" if isinstance(of, types.Snapshot) else f"sandbox:{of.id}"
+
+
+def _argv(command: str | Sequence[str]) -> builtins.list[str]:
+    return ["/bin/sh", "-c", command] if isinstance(command, str) else [*command]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
@@ -27,7 +27,7 @@ from .._sync.agent_memory import BUDGET_TOKENS, AgentMemory
 from .._sync.memory import Memory
 from .._sync.sandbox import Sandbox
 
-Answer = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
+Answer: TypeAlias = "ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]"
 
 
 class MemoryMiddleware(AgentMiddleware[Any, Any, Any]):
