@@ -1,0 +1,118 @@
+"""Memory for an agent loop, in two lines: recall before each turn, store after it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from .. import types
+from .._messages import FINGERPRINTS_KEPT, Message, as_messages, conversation, fingerprint, unstored, with_block
+from .._shims import async_called
+from ..errors import BurrowError
+from .memory import AsyncMemory
+from .sandbox import AsyncSandbox
+
+R = TypeVar("R")
+
+# The end of a conversation says what it is about; the rest of a long one only costs time.
+RECALL_MESSAGES = 16
+BUDGET_TOKENS = 1000
+
+
+class AsyncAgentMemory:
+    """Recalls before and stores after each turn of a plain list of messages.
+
+    >>> memory = AsyncAgentMemory(sandbox)
+    >>> messages = [{"role": "user", "content": "my editor is Helix"}]
+    >>> asked = await memory.before(messages)                   # what to send to the model
+    >>> stored = await memory.after(messages, "I will remember")   # what it answered
+
+    In another conversation, days later:
+
+    >>> asked = await AsyncAgentMemory(sandbox).before([{"role": "user", "content": "which editor do I use?"}])
+    >>> "Helix" in asked[0]["content"]
+    True
+
+    Or in one line, around whatever calls the model: `call = memory.wrap(call)`.
+    """
+
+    def __init__(
+        self,
+        memory: AsyncMemory | AsyncSandbox,
+        *,
+        session: str | None = None,
+        user: str | None = None,
+        agent: str | None = None,
+        budget_tokens: int = BUDGET_TOKENS,
+        role: str = "system",
+        on_error: Callable[[BurrowError], object] | None = None,
+    ) -> None:
+        """`role` is whose message the block is. `on_error` is told of a memory that cannot be reached, and the loop goes on
+        without; unless it is given such errors are raised.
+        """
+        self.memory = memory.memory if isinstance(memory, AsyncSandbox) else memory
+        self._session = session
+        self._user = user
+        self._agent = agent
+        self._budget = budget_tokens
+        self._role = role
+        self._on_error = on_error
+        self._stored: list[str] = []
+
+    async def block(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """What is known about this conversation, for APIs that take instructions apart from messages."""
+        said = conversation(messages)[-RECALL_MESSAGES:]
+        if not said:
+            return ""
+        try:
+            found = await self.memory.recall(said, budget_tokens=self._budget, session=self._session)
+        except BurrowError as error:
+            await self._failed(error)
+            return ""
+        return found.text if found.ids else ""
+
+    async def before(self, messages: Sequence[Mapping[str, Any]]) -> list[Message]:
+        """The messages with what is known about them behind the instructions. The list itself stays as it is."""
+        return with_block(messages, await self.block(messages), self._role)
+
+    async def after(self, messages: Sequence[Mapping[str, Any]], reply: Any = None) -> types.StoredTurn | None:
+        """Stores what was said since the last time, and the model's reply.
+
+        `reply` is a text, a message, several, or an answer as the clients of OpenAI and Anthropic give it.
+        """
+        said = conversation([*messages, *as_messages(reply)])
+        fresh = unstored(said, self._stored)
+        if not fresh:
+            return None
+        try:
+            stored = await self.memory.store_turn(fresh, session=self._session, user=self._user, agent=self._agent)
+        except BurrowError as error:
+            await self._failed(error)
+            return None
+        self._stored = [*self._stored, *map(fingerprint, fresh)][-FINGERPRINTS_KEPT:]
+        return stored
+
+    def wrap(self, call: Callable[..., Awaitable[R]]) -> Callable[..., Awaitable[R]]:
+        """Around a function that takes messages and answers a reply.
+
+        >>> async def model(messages):
+        ...     return {"role": "assistant", "content": f"{len(messages)} messages"}
+        >>> model = AsyncAgentMemory(sandbox).wrap(model)
+        >>> reply = await model([{"role": "user", "content": "hello there"}])
+        >>> reply["role"]
+        'assistant'
+        """
+
+        @functools.wraps(call)
+        async def turn(messages: Sequence[Mapping[str, Any]], *arguments: Any, **options: Any) -> R:
+            reply = await call(await self.before(messages), *arguments, **options)
+            await self.after(messages, reply)
+            return reply
+
+        return turn
+
+    async def _failed(self, error: BurrowError) -> None:
+        if self._on_error is None:
+            raise error
+        await async_called(self._on_error, error)

@@ -1,0 +1,101 @@
+"""Artifacts of a memory: named blobs with versions."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import IO, Any
+
+from .. import types
+from .._decode import decode
+from .._shims import async_in_thread
+from .._wire import path
+from .transport import AsyncTransport
+
+CHUNK_BYTES = 256 << 10
+
+
+class AsyncArtifacts:
+    """Reports, data, logs: what is too large for an entry.
+
+    >>> stored = await sandbox.memory.artifacts.put("reports/q3.txt", "all is well", media_type="text/plain")
+    >>> stored.bytes
+    11
+    >>> await sandbox.memory.artifacts.get("reports/q3.txt")
+    b'all is well'
+    """
+
+    def __init__(self, transport: AsyncTransport, of: str) -> None:
+        self._transport = transport
+        self._of = of
+
+    async def put(
+        self,
+        name: str,
+        data: str | bytes | IO[bytes],
+        *,
+        media_type: str = "application/octet-stream",
+        metadata: Mapping[str, Any] | None = None,
+        space: str | None = None,
+    ) -> types.Artifact:
+        """Stores a blob, or a new version of one. An open file is streamed."""
+        headers = {"content-type": media_type}
+        if metadata:
+            headers["x-burrow-metadata"] = json.dumps(dict(metadata))
+        content = data.encode() if isinstance(data, str) else data
+        answer = await self._transport.upload(
+            "PUT",
+            self._path("artifacts", name),
+            content if isinstance(content, bytes) else self._pieces(content),
+            headers=headers,
+            space=space,
+        )
+        return decode(types.Artifact, answer)
+
+    async def get(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: str | int | None = None,
+        space: str | None = None,
+    ) -> bytes:
+        """A blob's bytes."""
+        response = await self._transport.read(self._path("artifacts", name), version=version, as_of=as_of, space=space)
+        return response.content
+
+    async def get_stream(
+        self, name: str, *, version: int | None = None, space: str | None = None
+    ) -> AsyncIterator[bytes]:
+        """A blob's bytes as they come, for what is larger than memory."""
+        response = await self._transport.open("GET", self._path("artifacts", name), version=version, space=space)
+        async for piece in self._transport.chunks(response):
+            yield piece
+
+    async def list(
+        self, prefix: str = "", *, as_of: str | int | None = None, space: str | None = None
+    ) -> builtins.list[types.Artifact]:
+        """All artifacts whose names begin like this."""
+        return await self._transport.all(
+            types.Artifact, self._path("artifacts"), prefix=prefix or None, as_of=as_of, space=space
+        )
+
+    async def versions(self, name: str, *, space: str | None = None) -> builtins.list[types.Artifact]:
+        """All versions of one."""
+        rows = await self._transport.json(
+            "GET", self._path("artifact-versions", name), params={"space": space}, repeat=True
+        )
+        return [decode(types.Artifact, row) for row in rows]
+
+    async def remove(self, name: str, *, space: str | None = None) -> None:
+        """Removes one."""
+        await self._transport.nothing("DELETE", self._path("artifacts", name), repeat=True, space=space)
+
+    @staticmethod
+    async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+        while piece := await async_in_thread(file.read, CHUNK_BYTES):
+            yield piece
+
+    def _path(self, *rest: str) -> str:
+        return path("memory", self._of, *rest)

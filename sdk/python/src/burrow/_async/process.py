@@ -1,0 +1,301 @@
+"""A process in a sandbox: its output as it comes, its input, its end.
+
+Output comes over a WebSocket that makes the process wait for a slow reader, so nothing is lost; input, signals and sizes are
+requests of their own. A connection that breaks is made again, and goes on at the byte where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal
+
+from .. import types
+from .._decode import decode
+from .._shims import async_called
+from .._websocket import BINARY, CLOSE, PING, TEXT, Message
+from .._wire import Duration, milliseconds, path
+from ..errors import BrokenError, BurrowError, ExecEndedError, SandboxAsleepError, api_error
+from ..results import CommandResult, Output, exit_code
+from .socket import AsyncSocket
+from .streams import RESUMES_MAX, resume_pause
+from .transport import AsyncTransport, is_transient
+
+OutputCallback = Callable[[str], object]
+"""Called with text as it comes. In the async face it may be a coroutine function."""
+
+HEARTBEAT_SECONDS = 20.0
+SILENT_HEARTBEATS_MAX = 3
+# One question of a long wait: short enough for proxies in between.
+WAIT_MS = 30_000
+OUTPUT_HEAD_BYTES = 9
+STREAMS: dict[int, types.OutputStream] = {1: "stdout", 2: "stderr"}
+
+
+class AsyncProcess:
+    """A process that was started: iterate over it for its output, or wait for it.
+
+    >>> process = await sandbox.spawn("read name; echo hello $name", stdin=True)
+    >>> await process.write("world\\n")
+    >>> result = await process.wait()
+    >>> result.stdout
+    'hello world\\n'
+    """
+
+    def __init__(self, transport: AsyncTransport, exec: types.Exec) -> None:
+        self._transport = transport
+        self._exec = exec
+        self._output: AsyncOutputStream | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self._exec.state}>"
+
+    @property
+    def id(self) -> str:
+        """Of the exec, by which `sandbox.process(id)` finds it again, also from elsewhere."""
+        return self._exec.id
+
+    @property
+    def exec(self) -> types.Exec:
+        """What was last known of it; `refresh()` asks anew."""
+        return self._exec
+
+    @property
+    def exit_code(self) -> int | None:
+        """As last known; `None` while it runs."""
+        return exit_code(self._exec)
+
+    async def refresh(self) -> types.Exec:
+        """What is known of it now."""
+        self._exec = await self._transport.get(types.Exec, self._path())
+        return self._exec
+
+    def output(self, offset: int = 0, *, lossless: bool = True) -> AsyncOutputStream:
+        """Its output from an offset on, as it comes. With `lossless` it waits for a reader that is slow.
+
+        >>> process = await sandbox.spawn("echo to be read later")
+        >>> async for piece in process.output():
+        ...     print(piece.stream, piece.text)
+        stdout to be read later
+        """
+        return AsyncOutputStream(self._transport, self._path(), self._took, offset, lossless)
+
+    def __aiter__(self) -> AsyncOutputStream:
+        if self._output is None:
+            self._output = self.output()
+        return self._output
+
+    async def wait(
+        self,
+        *,
+        on_stdout: OutputCallback | None = None,
+        on_stderr: OutputCallback | None = None,
+        check: bool = False,
+    ) -> CommandResult:
+        """Waits for its end, reading what it writes: the whole output, as far as it is still kept.
+
+        `check` raises `CommandError` unless it ends with 0.
+        """
+        stream = self.output()
+        texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        truncated = False
+        try:
+            async for piece in stream:
+                texts[piece.stream].append(piece.text)
+                truncated = truncated or piece.skipped > 0
+                callback = on_stdout if piece.stream == "stdout" else on_stderr
+                if callback is not None and piece.text:
+                    await async_called(callback, piece.text)
+        finally:
+            await stream.aclose()
+        code = exit_code(self._exec)
+        assert code is not None, "the stream ends with the process"
+        result = CommandResult(
+            exit_code=code,
+            stdout="".join(texts["stdout"]),
+            stderr="".join(texts["stderr"]),
+            exec=self._exec,
+            truncated=truncated,
+        )
+        return result.check() if check else result
+
+    async def wait_exit(self, timeout: Duration | None = None) -> int | None:
+        """Waits for its end without reading its output. `None` when it still runs after `timeout`."""
+        left = milliseconds(timeout)
+        while True:
+            step = WAIT_MS if left is None else min(left, WAIT_MS)
+            self._exec = await self._transport.get(types.Exec, self._path("wait"), timeout_ms=step)
+            if left is not None:
+                left -= step
+            if self._exec.state != "running" or left == 0:
+                return exit_code(self._exec)
+
+    async def write(self, data: str | bytes, *, close: bool = False) -> None:
+        """Writes to its standard input, and with `close` ends it. It must have been started with `stdin=True`.
+
+        Returns when the sandbox has taken it.
+        """
+        content = data.encode() if isinstance(data, str) else bytes(data)
+        await self._transport.upload("POST", self._path("stdin"), content, close=close)
+
+    async def close_stdin(self) -> None:
+        """Ends its standard input."""
+        await self.write(b"", close=True)
+
+    async def signal(self, signal: str, *, group: bool = True) -> None:
+        """Sends `TERM`, `INT`, `HUP`, ... to its process group, or to the process alone."""
+        await self._transport.nothing("POST", self._path("signal"), {"signal": signal, "group": group})
+
+    async def kill(self) -> bool:
+        """Ends it and its whole group at once. Answers whether it still ran."""
+        try:
+            await self.signal("KILL")
+        except ExecEndedError:
+            return False
+        return True
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """Gives its terminal another size."""
+        await self._transport.nothing("POST", self._path("resize"), {"columns": columns, "rows": rows}, repeat=True)
+
+    async def __aenter__(self) -> AsyncProcess:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends it if it still runs."""
+        if self._output is not None:
+            await self._output.aclose()
+        if self._exec.state == "running":
+            await self.kill()
+
+    def _path(self, *rest: str) -> str:
+        return path("sandboxes", self._exec.sandbox_id, "execs", self._exec.id, *rest)
+
+    def _took(self, exec: types.Exec) -> None:
+        self._exec = exec
+
+
+class AsyncOutputStream:
+    """The pieces of a process's output, each once and in order. Ends when the process has ended."""
+
+    def __init__(
+        self,
+        transport: AsyncTransport,
+        exec_path: str,
+        ended: Callable[[types.Exec], None],
+        offset: int,
+        lossless: bool,
+    ) -> None:
+        self._transport = transport
+        self._path = exec_path
+        self._ended = ended
+        self._offset = offset
+        self._skipped = 0
+        self._mode: Literal["lossless", "lossy"] = "lossless" if lossless else "lossy"
+        self._socket: AsyncSocket | None = None
+        self._failures = 0
+        self._silent = 0
+        self._done = False
+        self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in STREAMS.values()}
+
+    @property
+    def offset(self) -> int:
+        """One past the last byte handed out: where another reader would go on."""
+        return self._offset
+
+    def __aiter__(self) -> AsyncOutputStream:
+        return self
+
+    async def __anext__(self) -> Output:
+        while not self._done:
+            try:
+                piece = await self._step()
+            except BurrowError as error:
+                await self._lose(error)
+                continue
+            if piece is not None:
+                return piece
+        raise StopAsyncIteration
+
+    async def _step(self) -> Output | None:
+        if self._socket is None:
+            self._socket = await self._transport.websocket(self._path + "/attach", offset=self._offset, mode=self._mode)
+        message = await self._socket.receive(HEARTBEAT_SECONDS)
+        if message is None:
+            self._silent += 1
+            if self._silent > SILENT_HEARTBEATS_MAX:
+                raise BrokenError("the daemon answers no ping")
+            await self._socket.send(PING, b"")
+            return None
+        self._silent = 0
+        return await self._take(message)
+
+    async def _take(self, message: Message) -> Output | None:
+        if message.kind == BINARY:
+            return self._piece(message.data)
+        if message.kind == TEXT:
+            await self._notice(json.loads(message.data))
+        elif message.kind == CLOSE:
+            if message.data[2:] == b"sandbox_asleep":
+                # To attach again would wake it, against the will of whoever put it to sleep.
+                raise SandboxAsleepError("the sandbox was put to sleep", code="sandbox_asleep")
+            raise BrokenError("the daemon closed the connection")
+        return None
+
+    def _piece(self, data: bytes) -> Output | None:
+        stream = STREAMS.get(data[0]) if len(data) >= OUTPUT_HEAD_BYTES else None
+        if stream is None:
+            raise BrokenError("the daemon sent a message that is no output")
+        self._failures = 0
+        begins = int.from_bytes(data[1:OUTPUT_HEAD_BYTES], "big")
+        # On a new connection the first piece may begin before the byte that was asked for.
+        known = max(0, self._offset - begins)
+        fresh = data[OUTPUT_HEAD_BYTES + known :]
+        if not fresh:
+            return None
+        self._offset = begins + known + len(fresh)
+        skipped, self._skipped = self._skipped, 0
+        return Output(
+            stream=stream,
+            data=fresh,
+            text=self._decoders[stream].decode(fresh),
+            offset=begins + known,
+            skipped=skipped,
+        )
+
+    async def _notice(self, notice: dict[str, Any]) -> None:
+        kind = notice.get("kind")
+        if kind == "gap":
+            self._skipped += notice["to"] - max(notice["from"], self._offset)
+            self._offset = max(self._offset, notice["to"])
+        elif kind == "exit":
+            self._ended(decode(types.Exec, notice["exec"]))
+            await self.aclose()
+        elif kind == "error":
+            raise api_error(notice["error"])
+
+    async def _lose(self, error: BurrowError) -> None:
+        """Waits before the next attempt, or gives up."""
+        await self._hang_up()
+        if not is_transient(error) or self._failures >= RESUMES_MAX:
+            self._done = True
+            raise error
+        await asyncio.sleep(resume_pause(self._failures))
+        # Counted as a failure until output proves that the next connection works.
+        self._failures += 1
+
+    async def _hang_up(self) -> None:
+        self._silent = 0
+        if self._socket is not None:
+            socket, self._socket = self._socket, None
+            await socket.aclose()
+
+    async def aclose(self) -> None:
+        """Hangs up. The process goes on."""
+        self._done = True
+        await self._hang_up()

@@ -1,0 +1,708 @@
+"""A sandbox: a persistent machine of an agent's own."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from .. import params, types
+from .._shims import async_called
+from .._wire import Duration, given, milliseconds, path, seconds, tests_of_labels
+from ..errors import ForkError, NotFoundError, api_error
+from ..merges import Diff, Merged, MergeError, MergeMemoryPolicy, MergePolicy, Race
+from ..results import Checkpoint, CommandResult
+from .client import AsyncClient, default_client
+from .egress import AsyncEgress
+from .files import AsyncFiles
+from .memory import AsyncMemory
+from .ports import AsyncPorts
+from .process import AsyncProcess, OutputCallback
+from .secrets import AsyncSecrets
+from .services import AsyncServices
+from .snapshots import AsyncSnapshots
+
+# What `checkpoint_state` marks its snapshots with, so that the next one finds them, whoever asks.
+CHECKPOINT_LABEL = {"burrow-checkpoint": "sdk"}
+CHECKPOINTS_KEPT = 10
+# One question of a long wait: short enough for proxies in between.
+RACE_WAIT_MS = 30_000
+SHELL = "command -v bash >/dev/null && exec bash -l || exec sh -l"
+
+
+class AsyncSandbox:
+    """A persistent machine: files, processes, network, memory.
+
+    Made with `create`, found with `connect`, or both with `get_or_create`:
+
+    >>> async with await AsyncSandbox.create() as temporary:
+    ...     result = await temporary.run("echo hello")
+    ...     print(result.stdout, end="")
+    hello
+
+    At the end of a `with` block a sandbox that has no name is deleted; one that has a name stays, and goes on.
+    """
+
+    def __init__(self, client: AsyncClient, info: types.Sandbox, *, keep: bool = True) -> None:
+        """Of an answer; use `create`, `get_or_create` or `connect`."""
+        self._client = client
+        self._transport = client.transport
+        self._info = info
+        self._keep = keep
+        self.files = AsyncFiles(self._transport, info.id)
+        self.memory = AsyncMemory(self._transport, info.id)
+        self.egress = AsyncEgress(self._transport, info.id)
+        self.ports = AsyncPorts(self._transport, info.id)
+        self.services = AsyncServices(self._transport, info.id)
+        self.snapshots = AsyncSnapshots(self._transport, info.id)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name or self.id} {self.state}>"
+
+    # === Making and finding ===
+
+    @classmethod
+    async def create(
+        cls,
+        image: str | None = None,
+        *,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        limits: params.LimitsRequest | None = None,
+        allow: Sequence[str] | None = None,
+        network: params.NetworkRequest | None = None,
+        memory: str | params.MemoryRequest | None = None,
+        sleep: params.SleepRequest | None = None,
+        services: Mapping[str, params.CreateService] | None = None,
+        snapshot_policy: params.SnapshotPolicyRequest | None = None,
+        rotate: params.RotateRequest | None = None,
+        user: str | None = None,
+        workdir: str | None = None,
+        ttl: Duration | None = None,
+        ephemeral: bool = False,
+        driver: str | None = None,
+        keep: bool | None = None,
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
+        """A new sandbox, running.
+
+        `allow` names what it may reach, `network` says the same and more; `memory` names the space it remembers in.
+        `ephemeral` ones are deleted as soon as they stop, those with a `ttl` after that time. `keep` says whether the end of a
+        `with` block leaves it there: one with a name stays unless told otherwise.
+        """
+        return await cls._create(
+            given(
+                image=image,
+                name=name,
+                env=dict(env) if env else None,
+                labels=dict(labels) if labels else None,
+                limits=limits,
+                network=_network(allow, network),
+                memory={"space": memory} if isinstance(memory, str) else memory,
+                sleep=sleep,
+                services=dict(services) if services else None,
+                snapshot_policy=snapshot_policy,
+                rotate=rotate,
+                user=user,
+                workdir=workdir,
+                ttl_seconds=seconds(ttl),
+                ephemeral=ephemeral or None,
+                driver=driver,
+            ),
+            keep=name is not None if keep is None else keep,
+            client=client,
+        )
+
+    @classmethod
+    async def get_or_create(
+        cls,
+        name: str,
+        image: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        limits: params.LimitsRequest | None = None,
+        allow: Sequence[str] | None = None,
+        network: params.NetworkRequest | None = None,
+        memory: str | params.MemoryRequest | None = None,
+        sleep: params.SleepRequest | None = None,
+        user: str | None = None,
+        workdir: str | None = None,
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
+        """The sandbox of that name, running: the one that is there, or a new one.
+
+        Many who ask at once get one and the same.
+
+        >>> first = await AsyncSandbox.get_or_create("builder")
+        >>> second = await AsyncSandbox.get_or_create("builder")
+        >>> first.id == second.id
+        True
+        >>> await first.delete()
+        """
+        return await cls._create(
+            given(
+                name=name,
+                if_not_exists=True,
+                image=image,
+                env=dict(env) if env else None,
+                labels=dict(labels) if labels else None,
+                limits=limits,
+                network=_network(allow, network),
+                memory={"space": memory} if isinstance(memory, str) else memory,
+                sleep=sleep,
+                user=user,
+                workdir=workdir,
+            ),
+            keep=True,
+            client=client,
+        )
+
+    @classmethod
+    async def _create(cls, body: dict[str, Any], *, keep: bool, client: AsyncClient | None) -> AsyncSandbox:
+        client = client or default_client()
+        info = await client.transport.create(types.Sandbox, path("sandboxes"), body)
+        return cls(client, info, keep=keep)
+
+    @classmethod
+    async def connect(cls, sandbox: str, *, client: AsyncClient | None = None) -> AsyncSandbox:
+        """A sandbox that is there, by name, id or a unique beginning of its id. Wakes nobody."""
+        client = client or default_client()
+        return cls(client, await client.transport.get(types.Sandbox, path("sandboxes", sandbox)))
+
+    @classmethod
+    async def from_snapshot(
+        cls,
+        snapshot: str,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        files_only: bool = False,
+        ephemeral: bool = False,
+        ttl: Duration | None = None,
+        keep: bool | None = None,
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
+        """A new sandbox that goes on from a snapshot, also of one that is gone."""
+        client = client or default_client()
+        body = given(
+            name=name,
+            labels=dict(labels) if labels else None,
+            files_only=files_only or None,
+            ephemeral=ephemeral or None,
+            ttl_seconds=seconds(ttl),
+        )
+        info = await client.transport.create(types.Sandbox, path("snapshots", snapshot, "sandboxes"), body)
+        return cls(client, info, keep=name is not None if keep is None else keep)
+
+    @classmethod
+    async def list(
+        cls,
+        *,
+        labels: Mapping[str, str] | None = None,
+        state: types.SandboxState | None = None,
+        client: AsyncClient | None = None,
+    ) -> builtins.list[AsyncSandbox]:
+        """All sandboxes, or those with these labels or in this state."""
+        client = client or default_client()
+        found = await client.transport.all(types.Sandbox, path("sandboxes"), label=tests_of_labels(labels), state=state)
+        return [cls(client, info) for info in found]
+
+    # === What it is ===
+
+    @property
+    def id(self) -> str:
+        """For its whole life."""
+        return self._info.id
+
+    @property
+    def name(self) -> str | None:
+        """If it has one."""
+        return self._info.name
+
+    @property
+    def state(self) -> types.SandboxState:
+        """As last known; `refresh()` asks anew."""
+        return self._info.state
+
+    @property
+    def info(self) -> types.Sandbox:
+        """All that was last known of it."""
+        return self._info
+
+    @property
+    def client(self) -> AsyncClient:
+        """The daemon it is on."""
+        return self._client
+
+    @property
+    def secrets(self) -> AsyncSecrets:
+        """The secrets of its owner; `egress.allow(host, secret=name)` puts one into its requests."""
+        return self._client.secrets
+
+    async def refresh(self) -> types.Sandbox:
+        """All that is known of it now."""
+        return self._took(await self._transport.get(types.Sandbox, self._path()))
+
+    async def stats(self) -> types.Stats:
+        """CPU, RAM, disk, network, processes."""
+        return await self._transport.get(types.Stats, self._path("stats"))
+
+    async def update(self, change: params.UpdateSandbox) -> types.Sandbox:
+        """Changes limits, labels, environment, policies; see `burrow.params.UpdateSandbox`."""
+        return self._took(await self._transport.send(types.Sandbox, "PATCH", self._path(), change))
+
+    # === Commands ===
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        workdir: str | None = None,
+        user: str | None = None,
+        timeout: Duration | None = None,
+        input: str | None = None,
+        on_stdout: OutputCallback | None = None,
+        on_stderr: OutputCallback | None = None,
+        check: bool = False,
+        snapshot: bool = False,
+        rollback_on_failure: bool = False,
+    ) -> CommandResult:
+        """Runs a command to its end. A string is a line for a shell, a list a program and its arguments.
+
+        Output of any size comes whole; `on_stdout` and `on_stderr` get it as it comes. `check` raises `CommandError` unless it
+        ends with 0; `rollback_on_failure` puts the sandbox back to how it was if it does not.
+
+        >>> (await sandbox.run("exit 3")).exit_code
+        3
+        >>> result = await sandbox.run(["printf", "%s|", "a b", "c"], on_stdout=print)
+        a b|c|
+        """
+        process = await self._start(
+            command,
+            env=env,
+            workdir=workdir,
+            user=user,
+            timeout=timeout,
+            input=input,
+            snapshot=snapshot or None,
+            rollback_on_failure=rollback_on_failure or None,
+            hold=True,
+        )
+        return await process.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
+
+    async def stream(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        workdir: str | None = None,
+        user: str | None = None,
+        timeout: Duration | None = None,
+        input: str | None = None,
+        stdin: bool = False,
+    ) -> AsyncProcess:
+        """Starts a command whose output is about to be read, by iterating: it waits for its reader, and nothing is lost.
+
+        >>> async for piece in await sandbox.stream("for i in 1 2 3; do echo $i; done"):
+        ...     print(piece.text, end="")
+        1
+        2
+        3
+        """
+        return await self._start(
+            command,
+            env=env,
+            workdir=workdir,
+            user=user,
+            timeout=timeout,
+            input=input,
+            stdin="pipe" if stdin else None,
+            hold=True,
+        )
+
+    async def spawn(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        workdir: str | None = None,
+        user: str | None = None,
+        timeout: Duration | None = None,
+        stdin: bool = False,
+        ring_bytes: int | None = None,
+    ) -> AsyncProcess:
+        """Starts a command in the background. It goes on whoever is connected; the last MiB of its output is kept.
+
+        >>> process = await sandbox.spawn("sleep 1000")
+        >>> await process.kill()
+        True
+        >>> await process.wait_exit()
+        137
+        """
+        return await self._start(
+            command,
+            env=env,
+            workdir=workdir,
+            user=user,
+            timeout=timeout,
+            stdin="pipe" if stdin else None,
+            ring_bytes=ring_bytes,
+        )
+
+    async def pty(
+        self,
+        command: str | Sequence[str] | None = None,
+        *,
+        columns: int = 80,
+        rows: int = 24,
+        env: Mapping[str, str] | None = None,
+        workdir: str | None = None,
+        user: str | None = None,
+    ) -> AsyncProcess:
+        """A terminal: a shell, or a command. Write keys to it, read what it shows, resize it.
+
+        >>> terminal = await sandbox.pty("stty size; exec cat", columns=100, rows=30)
+        >>> async for piece in terminal:
+        ...     print(piece.text.strip())
+        ...     break
+        30 100
+        >>> await terminal.kill()
+        True
+        """
+        return await self._start(
+            command if command is not None else ["/bin/sh", "-c", SHELL],
+            env={"TERM": "xterm-256color", **(env or {})},
+            workdir=workdir,
+            user=user,
+            stdin="pipe",
+            terminal={"columns": columns, "rows": rows},
+            hold=True,
+        )
+
+    async def process(self, exec: str) -> AsyncProcess:
+        """A process that was started earlier or elsewhere, by its id."""
+        found = await self._transport.get(types.Exec, self._path("execs", exec))
+        return AsyncProcess(self._transport, found)
+
+    async def processes(self) -> builtins.list[AsyncProcess]:
+        """Those that were started and are still known, newest first."""
+        found = await self._transport.all(types.Exec, self._path("execs"))
+        return [AsyncProcess(self._transport, exec) for exec in found]
+
+    async def _start(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout: Duration | None = None,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> AsyncProcess:
+        body = given(
+            command=command if isinstance(command, str) else None,
+            argv=None if isinstance(command, str) else [*command],
+            env=dict(env) if env else None,
+            timeout_ms=milliseconds(timeout),
+            **options,
+        )
+        return AsyncProcess(self._transport, await self._transport.create(types.Exec, self._path("execs"), body))
+
+    # === Sleep ===
+
+    async def sleep(self) -> types.Sandbox:
+        """Writes its processes to disk and gives its RAM back. Any use wakes it, and they go on.
+
+        >>> await sandbox.sleep() and sandbox.state
+        'hibernated'
+        >>> await sandbox.wake() and sandbox.state
+        'running'
+        """
+        return await self._power("hibernate")
+
+    async def wake(self) -> types.Sandbox:
+        """Makes it run, whether it is paused, asleep or stopped."""
+        return await self._power("wake")
+
+    async def pause(self) -> types.Sandbox:
+        """Its processes stand still, and its RAM stays."""
+        return await self._power("pause")
+
+    async def resume(self) -> types.Sandbox:
+        """They go on."""
+        return await self._power("resume")
+
+    async def stop(self, *, grace: Duration | None = None) -> types.Sandbox:
+        """Ends its processes, which get `grace` to end by themselves; files, environment and services stay."""
+        return await self._power("stop", grace_ms=milliseconds(grace))
+
+    async def start(self, *, files_only: bool = False) -> types.Sandbox:
+        """Starts it; with `files_only` from its files, giving up processes that sleep."""
+        return await self._power("start", files_only=files_only)
+
+    async def _power(self, verb: str, **options: Any) -> types.Sandbox:
+        answer = await self._transport.send(types.Sandbox, "POST", self._path(verb), repeat=True, **options)
+        return self._took(answer)
+
+    # === Snapshots and forks ===
+
+    async def snapshot(
+        self,
+        name: str | None = None,
+        *,
+        description: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        files_only: bool = False,
+        expires: Duration | None = None,
+    ) -> types.Snapshot:
+        """Takes a snapshot: files, configuration and, unless `files_only`, processes, as they are at one instant."""
+        body = given(
+            name=name,
+            description=description,
+            labels=dict(labels) if labels else None,
+            files_only=files_only or None,
+            expires_seconds=seconds(expires),
+        )
+        return await self._transport.create(types.Snapshot, self._path("snapshots"), body)
+
+    async def restore(self, snapshot: str, *, files_only: bool = False) -> types.Snapshot:
+        """Puts it back to a snapshot, by name or id. Answers the snapshot of what it was, which undoes this.
+
+        >>> before = await sandbox.snapshot()
+        >>> _ = await sandbox.run("rm -rf /srv/precious; touch /srv/mess")
+        >>> undo = await sandbox.restore(before.id)
+        >>> await sandbox.files.exists("/srv/mess")
+        False
+        """
+        body = given(snapshot=snapshot, files_only=files_only or None)
+        restored = await self._transport.send(types.Restored, "POST", self._path("restore"), body)
+        self._took(restored.sandbox)
+        return restored.undo
+
+    async def fork(
+        self,
+        count: int = 1,
+        *,
+        names: Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        files_only: bool = False,
+        ephemeral: bool = False,
+        ttl: Duration | None = None,
+    ) -> builtins.list[AsyncSandbox]:
+        """Children that go on from this very instant, processes included, each with an identity of its own.
+
+        >>> children = await sandbox.fork(2)
+        >>> [(await child.run("echo mine > /tmp/mine; cat /tmp/mine")).stdout for child in children]
+        ['mine\\n', 'mine\\n']
+        >>> await sandbox.files.exists("/tmp/mine")
+        False
+        >>> for child in children:
+        ...     await child.delete()
+        """
+        body = given(
+            count=count,
+            names=[*names] if names else None,
+            labels=dict(labels) if labels else None,
+            files_only=files_only or None,
+            ephemeral=ephemeral or None,
+            ttl_seconds=seconds(ttl),
+        )
+        forked = await self._transport.create(types.Forked, self._path("fork"), body)
+        children = [type(self)(self._client, info, keep=bool(names)) for info in forked.children]
+        if forked.failed:
+            reasons = [api_error({"code": it.code, "message": it.message, "hint": it.hint}) for it in forked.failed]
+            message = f"{len(reasons)} of {count} children could not be made: {reasons[0].message}"
+            raise ForkError(message, children, reasons)
+        return children
+
+    async def checkpoint_state(
+        self, name: str | None = None, *, files_only: bool = False, keep: int = CHECKPOINTS_KEPT
+    ) -> Checkpoint:
+        """Takes a snapshot and tells what changed since the last checkpoint; the first one counts from the image.
+
+        The last `keep` checkpoints without a name stay as points to come back to.
+
+        >>> _ = await sandbox.checkpoint_state(files_only=True)
+        >>> _ = await sandbox.run("echo 1 > /srv/new; rm -f /etc/motd")
+        >>> checkpoint = await sandbox.checkpoint_state(files_only=True)
+        >>> "/srv/new" in checkpoint.added
+        True
+        """
+        earlier = await self.snapshots.list(labels=CHECKPOINT_LABEL)
+        taken = await self.snapshot(name, labels=CHECKPOINT_LABEL, files_only=files_only)
+        checkpoint = await self._checkpoint(taken, earlier[0].id if earlier else None)
+        unnamed = [snapshot for snapshot in earlier if snapshot.name is None]
+        for old in unnamed[max(0, keep - 1) :]:
+            try:
+                await self.snapshots.delete(old.id)
+            except NotFoundError:
+                continue
+        return checkpoint
+
+    async def _checkpoint(self, taken: types.Snapshot, last: str | None) -> Checkpoint:
+        """A snapshot is compared with the one before, which somebody else may have taken: then they are compared anew."""
+        changes = taken.changes
+        if last is not None and changes.since != last:
+            diff = await self._diff(f"snapshot:{last}", f"snapshot:{taken.id}", all=True)
+            return Checkpoint(
+                snapshot=taken,
+                since=last,
+                added=diff.paths("added"),
+                changed=diff.paths("changed"),
+                deleted=diff.paths("deleted"),
+                total=diff.added + diff.changed + diff.deleted,
+                more=diff.cut,
+            )
+        by_kind: dict[str, builtins.list[str]] = {"added": [], "changed": [], "deleted": []}
+        for change in changes.paths:
+            by_kind.setdefault(change.kind, []).append(change.path)
+        return Checkpoint(
+            snapshot=taken,
+            since=changes.since,
+            added=by_kind["added"],
+            changed=by_kind["changed"],
+            deleted=by_kind["deleted"],
+            total=changes.total,
+            more=bool(changes.more),
+        )
+
+    # === Bringing work together ===
+
+    async def diff(
+        self,
+        since: str | AsyncSandbox | types.Snapshot | None = None,
+        *,
+        globs: Sequence[str] = (),
+        content: bool = False,
+        all: bool = False,
+        limit: int | None = None,
+    ) -> Diff:
+        """What is different in its files from those of a snapshot, another sandbox or an image; its own image unless given.
+
+        `globs` picks paths, `content` adds the lines of text that differ, `all` takes caches, logs and other noise along.
+        """
+        from_ = f"image:{self._info.image_id}" if since is None else _tree(since)
+        return await self._diff(from_, f"sandbox:{self.id}", globs=globs, content=content, all=all, limit=limit)
+
+    async def _diff(self, from_: str, to: str, *, globs: Sequence[str] = (), **options: Any) -> Diff:
+        body = given(globs=[*globs] or None, **{key: value or None for key, value in options.items()})
+        body |= {"from": from_, "to": to}
+        return await self._transport.send(Diff, "POST", path("diff"), body, repeat=True)
+
+    async def merge(
+        self,
+        child: str | AsyncSandbox,
+        *,
+        policy: MergePolicy = "fail",
+        policies: Mapping[str, MergePolicy] | None = None,
+        memory: MergeMemoryPolicy = "list",
+        all: bool = False,
+        dry_run: bool = False,
+    ) -> Merged:
+        """Brings what a fork did into this sandbox, three-way against what both came from; `merged.undo` takes it back.
+
+        Where both changed the same path `policies` decide by pattern, the first that matches, else `policy`. Conflicts that are
+        left raise `MergeError`, and nothing is merged; a `dry_run` only tells.
+        """
+        body = given(
+            child=child if isinstance(child, str) else child.id,
+            policy=policy,
+            policies=[{"glob": glob, "policy": one} for glob, one in (policies or {}).items()] or None,
+            memory=memory,
+            all=all or None,
+            dry_run=dry_run or None,
+        )
+        merged = await self._transport.send(Merged, "POST", self._path("merge"), body, repeat=dry_run)
+        if merged.conflicts and not dry_run:
+            raise MergeError(merged)
+        return merged
+
+    async def race(
+        self,
+        command: str | Sequence[str],
+        attempts: int = 3,
+        *,
+        judge: str | Sequence[str] | None = None,
+        parallel: int | None = None,
+        timeout: Duration | None = None,
+        files_only: bool = False,
+        keep: bool = False,
+        merge_winner: bool = False,
+        policy: MergePolicy | None = None,
+        on_change: Callable[[Race], object] | None = None,
+    ) -> Race:
+        """Forks into several attempts at one command, and waits for the best of them.
+
+        Each finds its number in `BURROW_ATTEMPT`. A `judge` is run in every attempt afterwards, and the number in its last line
+        is the score; without one the quickest that exits with 0 wins. `merge_winner` brings its work into this sandbox.
+        """
+        body = given(
+            parent=self.id,
+            attempts=attempts,
+            run=_argv(command),
+            judge=None if judge is None else _argv(judge),
+            parallel=parallel,
+            timeout_seconds=seconds(timeout),
+            files_only=files_only or None,
+            keep=keep or None,
+            merge_winner=merge_winner or None,
+            policy=policy,
+        )
+        race = await self._transport.send(Race, "POST", path("races"), body)
+        while race.stage != "done":
+            if on_change is not None:
+                await async_called(on_change, race)
+            race = await self._transport.get(Race, path("races", race.id), after=race.version, wait_ms=RACE_WAIT_MS)
+        return race
+
+    # === Ports ===
+
+    async def get_url(self, port: int, *, expires: Duration | None = None) -> str:
+        """A link to what listens on a port, for browsers and programs without a key."""
+        return await self.ports.get_url(port, expires=expires)
+
+    # === The end ===
+
+    async def delete(self, *, snapshots: bool = False) -> None:
+        """Deletes it with all it holds, and with `snapshots` those taken of it."""
+        await self._transport.nothing("DELETE", self._path(), repeat=True, snapshots=snapshots)
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._keep:
+            return
+        try:
+            await self.delete()
+        except NotFoundError:
+            # Somebody did so before, or it was ephemeral and stopped.
+            return
+
+    def _path(self, *rest: str) -> str:
+        return path("sandboxes", self._info.id, *rest)
+
+    def _took(self, info: types.Sandbox) -> types.Sandbox:
+        self._info = info
+        return info
+
+
+def _network(allow: Sequence[str] | None, network: params.NetworkRequest | None) -> params.NetworkRequest | None:
+    if allow is None:
+        return network
+    merged: params.NetworkRequest = {**(network or {}), "allow": [*((network or {}).get("allow") or []), *allow]}
+    return merged
+
+
+def _tree(of: str | AsyncSandbox | types.Snapshot) -> str:
+    if isinstance(of, str):
+        return of
+    return f"snapshot:{of.id}" if isinstance(of, types.Snapshot) else f"sandbox:{of.id}"
+
+
+def _argv(command: str | Sequence[str]) -> builtins.list[str]:
+    return ["/bin/sh", "-c", command] if isinstance(command, str) else [*command]

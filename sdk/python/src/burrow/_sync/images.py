@@ -1,0 +1,67 @@
+# Generated from _async/images.py by `tools/generate.py`: change that, and generate again.
+"""Images: what sandboxes start from."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+
+from .. import params, types
+from .._decode import decode, decode_union
+from .._shims import called
+from .._wire import path
+from ..errors import BrokenError, api_error
+from .transport import Transport
+
+
+class Images:
+    """The images of a daemon.
+
+    >>> [image.name for image in client.images.list()]
+    ['debian']
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, name: str | None = None) -> builtins.list[types.Image]:
+        """All of them."""
+        return self._transport.all(types.Image, path("images"), name=name)
+
+    def get(self, image: str) -> types.ImageDetail:
+        """Everything about one, by name or id."""
+        return self._transport.get(types.ImageDetail, path("images", image))
+
+    def pull(
+        self,
+        reference: str,
+        *,
+        name: str | None = None,
+        on_progress: Callable[[types.BuildProgress], object] | None = None,
+    ) -> types.Image:
+        """From an OCI registry."""
+        request: params.BuildImage = {"from": "pull", "reference": reference, "name": name}
+        return self.build(request, on_progress=on_progress)
+
+    def build(
+        self,
+        request: params.BuildImage,
+        *,
+        on_progress: Callable[[types.BuildProgress], object] | None = None,
+    ) -> types.Image:
+        """From packages, a recipe, a sandbox, or by pulling: see `burrow.params.BuildImage`."""
+        body = {key: value for key, value in request.items() if value is not None}
+        response = self._transport.open("POST", path("images"), body=body)
+        for line in self._transport.lines(response):
+            if line["kind"] == "error":
+                raise api_error(line["error"])
+            if line["kind"] == "done":
+                return decode(types.Image, line["image"])
+            progress = decode_union("BuildProgress", line)
+            if on_progress is not None and progress is not None:
+                called(on_progress, progress)
+        raise BrokenError("the daemon ended the build without a word")
+
+    def delete(self, image: str) -> None:
+        """Deletes one that nothing stands on."""
+        self._transport.nothing("DELETE", path("images", image), repeat=True)

@@ -1,0 +1,61 @@
+# Generated from _async/services.py by `tools/generate.py`: change that, and generate again.
+"""Services: processes that start with their sandbox, and again when they end."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+
+from .. import types
+from .._wire import given, path
+from .transport import Transport
+
+
+class Services:
+    """The services of a sandbox.
+
+    >>> service = sandbox.services.set("web", "python3 -m http.server 8080", restart="on-failure")
+    >>> [service.name for service in sandbox.services.list()]
+    ['web']
+    >>> sandbox.services.remove("web")
+    """
+
+    def __init__(self, transport: Transport, sandbox: str) -> None:
+        self._transport = transport
+        self._sandbox = sandbox
+
+    def set(
+        self,
+        name: str,
+        command: str | Sequence[str],
+        *,
+        restart: types.RestartPolicy | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        workdir: str | None = None,
+    ) -> types.Service:
+        """Adds a service, or changes it."""
+        body = given(
+            command=command if isinstance(command, str) else None,
+            argv=None if isinstance(command, str) else list(command),
+            restart=restart,
+            env=dict(env) if env else None,
+            user=user,
+            workdir=workdir,
+        )
+        return self._transport.send(types.Service, "PUT", self._path(name), body, repeat=True)
+
+    def list(self) -> builtins.list[types.Service]:
+        """All of them."""
+        return self._transport.all(types.Service, self._path())
+
+    def restart(self, name: str) -> None:
+        """Ends it and starts it again."""
+        self._transport.nothing("POST", self._path(name, "restart"))
+
+    def remove(self, name: str) -> None:
+        """Ends it for good."""
+        self._transport.nothing("DELETE", self._path(name), repeat=True)
+
+    def _path(self, *rest: str) -> str:
+        return path("sandboxes", self._sandbox, "services", *rest)

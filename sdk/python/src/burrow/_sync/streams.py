@@ -1,0 +1,115 @@
+# Generated from _async/streams.py by `tools/generate.py`: change that, and generate again.
+"""Streams that are taken up again where they broke off."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+from ..errors import BrokenError, BurrowError, api_error
+from .transport import Transport, is_transient
+
+T = TypeVar("T")
+
+# With the pauses, about a minute of attempts in a row: longer than a daemon's restart.
+RESUMES_MAX = 60
+RESUME_PAUSE = 0.05
+RESUME_PAUSE_MAX = 1.0
+
+
+def resume_pause(failures: int) -> float:
+    """How long to wait before the next attempt."""
+    return min(RESUME_PAUSE * float(2 ** min(failures, 10)), RESUME_PAUSE_MAX)
+
+
+class Stream(Generic[T]):
+    """Items as they come. Iterate over it; `close()`, or the end of an `with`, hangs up."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        open: Callable[[], httpx.Response],
+        read: Callable[[dict[str, Any]], T | None],
+        *,
+        endless: bool,
+        resumed: Callable[[], T | None] = lambda: None,
+    ) -> None:
+        """`open` begins from wherever `read` left off; `read` answers `None` for lines that are nobody's business."""
+        self._transport = transport
+        self._open = open
+        self._read = read
+        self._endless = endless
+        self._resumed = resumed
+        self._lines: Iterator[dict[str, Any]] | None = None
+        self._response: httpx.Response | None = None
+        self._failures = 0
+        self._done = False
+
+    def __iter__(self) -> Stream[T]:
+        return self
+
+    def __next__(self) -> T:
+        while not self._done:
+            try:
+                item = self._step()
+            except StopIteration:
+                self._lines = None
+                if not self._endless:
+                    break
+                # It has no end of its own: the daemon is going down.
+                item = self._again(BrokenError("the daemon ended the stream"))
+            except BurrowError as error:
+                item = self._again(error)
+            if item is not None:
+                return item
+        self._done = True
+        raise StopIteration
+
+    def open(self) -> None:
+        """Begins, so that what is wrong with the question is told at once."""
+        if self._lines is None:
+            self._response = self._open()
+            self._lines = self._transport.lines(self._response)
+
+    def _step(self) -> T | None:
+        self.open()
+        assert self._lines is not None
+        line = self._lines.__next__()
+        if line.get("kind") == "error" and "error" in line:
+            raise api_error(line["error"])
+        item = self._read(line)
+        self._failures = 0
+        return item
+
+    def _again(self, error: BurrowError) -> T | None:
+        """Waits a little, or gives up. Answers what the reader should know about the break."""
+        self._hang_up()
+        if not is_transient(error) or self._failures >= RESUMES_MAX:
+            self._done = True
+            raise error
+        time.sleep(resume_pause(self._failures))
+        self._failures += 1
+        return self._resumed() if self._failures == 1 else None
+
+    def _hang_up(self) -> None:
+        self._lines = None
+        if self._response is not None:
+            self._response.close()
+            self._response = None
+
+    def close(self) -> None:
+        """Hangs up."""
+        self._done = True
+        self._hang_up()
+
+    def __enter__(self) -> Stream[T]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,58 @@
+"""Tar archives of local trees, on disk rather than in memory."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+import tempfile
+from typing import IO, Union
+
+# Archives below this size never touch the disk.
+SPOOL_BYTES = 4 << 20
+
+Local = Union[str, "os.PathLike[str]"]
+
+
+def spool() -> IO[bytes]:
+    """A temporary file, in memory as long as it is small."""
+    return tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)
+
+
+def open_read(path: Local) -> IO[bytes]:
+    """A local file to read from."""
+    return open(path, "rb")
+
+
+def open_write(path: Local) -> IO[bytes]:
+    """A local file to write to."""
+    return open(path, "wb")
+
+
+def mode_of(file: IO[bytes]) -> str:
+    """Octal permission bits of an open file."""
+    return format(stat.S_IMODE(os.fstat(file.fileno()).st_mode), "04o")
+
+
+def pack(folder: Local) -> IO[bytes]:
+    """What is in a directory, with names relative to it and owned by root."""
+    archive = spool()
+
+    def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        return entry
+
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in sorted(os.listdir(folder)):
+            tar.add(os.path.join(folder, name), arcname=name, filter=anonymous)
+    archive.seek(0)
+    return archive
+
+
+def unpack(archive: IO[bytes], folder: Local) -> None:
+    """Unpacks into a directory, and refuses what would leave it."""
+    archive.seek(0)
+    os.makedirs(folder, exist_ok=True)
+    with tarfile.open(fileobj=archive, mode="r:") as tar:
+        tar.extractall(folder, filter="data")

@@ -1,0 +1,56 @@
+"""One daemon for the whole run, and sandboxes to use up."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from daemon import Daemon
+
+from burrow import Client, Sandbox
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    """A daemon that everybody shares."""
+    daemon = Daemon()
+    try:
+        daemon.start()
+        yield daemon
+    finally:
+        with Client(daemon.url, daemon.key) as client:
+            for sandbox in Sandbox.list(client=client):
+                sandbox.delete(snapshots=True)
+        daemon.remove()
+
+
+@pytest.fixture
+def environment(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What users set."""
+    monkeypatch.setenv("BURROW_URL", daemon.url)
+    monkeypatch.setenv("BURROW_API_KEY", daemon.key)
+
+
+@pytest.fixture
+def client(daemon: Daemon, environment: None) -> Iterator[Client]:
+    with Client(daemon.url, daemon.key) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def shared(daemon: Daemon) -> Iterator[Sandbox]:
+    """A sandbox for tests that leave it as it was, or do not mind."""
+    with Client(daemon.url, daemon.key) as client:
+        yield Sandbox.create(name="shared", client=client)
+
+
+@pytest.fixture
+def sandbox(client: Client) -> Iterator[Sandbox]:
+    """A sandbox of one's own."""
+    with Sandbox.create(client=client) as sandbox:
+        yield sandbox

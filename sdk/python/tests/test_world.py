@@ -1,0 +1,100 @@
+"""Network both ways: what a sandbox reaches, what reaches it; services; keys."""
+
+from __future__ import annotations
+
+import urllib.request
+
+import httpx
+import pytest
+from daemon import eventually
+
+from burrow import Client, ForbiddenError, NotFoundError, Sandbox, UnauthorizedError, UnavailableError
+
+
+def test_what_listens_is_reached(sandbox: Sandbox) -> None:
+    sandbox.files.write("/srv/www/page", "hello from inside")
+    sandbox.services.set("web", "cd /srv/www && exec python3 -m http.server 8000", restart="always")
+    port = sandbox.ports.wait(8000)
+    assert (port.process or "").startswith("python3")
+    with sandbox.ports.http(8000) as http:
+        assert http.get("/page").text == "hello from inside"
+    url = httpx.URL(sandbox.get_url(8000, expires=600))
+    # Names below `localhost` are this machine's for browsers and curl; Python asks the system.
+    request = urllib.request.Request(str(url.copy_with(host="127.0.0.1", path="/page")))
+    request.add_header("Host", url.netloc.decode())
+    with urllib.request.urlopen(request) as answer:
+        assert answer.read() == b"hello from inside"
+    path = f"{sandbox.client.url}/p/{sandbox.id}/8000/page"
+    assert not httpx.get(path).is_success
+    sandbox.ports.publish(8000)
+    assert httpx.get(path).text == "hello from inside"
+    assert [port.published for port in sandbox.ports.list()] == [True]
+    sandbox.ports.unpublish(8000)
+    assert not httpx.get(path).is_success
+    before = sandbox.services.list()[0]
+    sandbox.services.restart("web")
+    eventually("another exec", lambda: sandbox.services.list()[0].exec_id != before.exec_id)
+    sandbox.services.remove("web")
+    assert sandbox.services.list() == []
+    with pytest.raises(UnavailableError, match="nothing listens on port 9"):
+        sandbox.ports.wait(9, timeout=0)
+
+
+def test_nothing_is_reached_until_it_is_allowed(sandbox: Sandbox) -> None:
+    denied = sandbox.run("python3 -c 'import urllib.request as u; u.urlopen(\"https://example.com\")'")
+    assert denied.exit_code == 1
+    assert "example.com" in [refusal.host for refusal in denied.exec.egress_denied]
+    eventually("an entry in the log", lambda: [entry.host for entry in sandbox.egress.log(denied=True)])
+    with sandbox.egress.follow(denied=True, since=0) as log:
+        assert next(log).host == "example.com"
+    network = sandbox.egress.allow("example.com", "tcp://db.example.com:5432")
+    assert network.allow == ["example.com", "tcp://db.example.com:5432"]
+    assert sandbox.egress.explain("https://example.com/").allowed
+    network = sandbox.egress.deny("example.com")
+    assert network.allow == ["tcp://db.example.com:5432"]
+    explained = sandbox.egress.explain("https://example.com/")
+    assert not explained.allowed
+    assert explained.hint
+    assert sandbox.egress.set_mode("none").mode == "none"
+    applied = sandbox.egress.apply({"egress": {"default": "deny", "allow": ["example.org"]}})
+    assert applied.allow == ["example.org"]
+    assert [rule.rule for rule in sandbox.egress.status().rules] == ["example.org"]
+    assert sandbox.egress.approvals() == []
+    with pytest.raises(NotFoundError):
+        sandbox.egress.approve(7)
+
+
+def test_secrets_are_used_and_never_read(sandbox: Sandbox) -> None:
+    secrets = sandbox.secrets
+    scope: list[str] = ["api.example.com"]
+    secrets.set("openai", "sk-0123456789", allow=scope, header="Authorization: Bearer {}")
+    sandbox.egress.allow("api.example.com", secret="openai", methods=["GET"], paths=["/v1/**"])
+    explained = sandbox.egress.explain("https://api.example.com/v1/models", method="GET")
+    assert explained.request is not None
+    assert explained.request.secret == "openai"
+    known = secrets.get("openai")
+    assert known.used_by[0].id == sandbox.id
+    assert "sk-0123456789" not in repr(known)
+    assert secrets.rotate("openai", b"sk-9876543210").version == known.version + 1
+    secrets.remove("openai", force=True)
+    assert secrets.list() == []
+
+
+def test_keys_reach_as_far_as_their_scope(client: Client, shared: Sandbox) -> None:
+    made = client.create_key("reader", "read")
+    with Client(client.url, made.secret) as reader:
+        assert Sandbox.connect("shared", client=reader).id == shared.id
+        with pytest.raises(ForbiddenError, match="hint: "):
+            Sandbox.connect("shared", client=reader).run("true")
+    client.revoke_key(made.key.id)
+    with Client(client.url, made.secret) as reader, pytest.raises(UnauthorizedError):
+        reader.host()
+
+
+def test_the_host_and_its_images(client: Client) -> None:
+    assert client.version().version
+    assert client.host().sandboxes >= 0
+    image = client.images.get("debian")
+    assert image.history
+    with pytest.raises(NotFoundError):
+        client.images.get("no-such-image")
