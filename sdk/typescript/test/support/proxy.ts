@@ -32,8 +32,10 @@ export async function proxied(target: string): Promise<Proxy> {
     client.pipe(daemon);
     daemon.on("data", (piece: Buffer) => {
       passed += piece.length;
+      if (client.writableEnded) return;
       if (bound !== undefined && passed > bound) {
-        client.resetAndDestroy();
+        // What was passed on before arrives; a reset would take it back.
+        client.destroySoon();
         return;
       }
       if (!client.write(piece)) {
