@@ -1,0 +1,5 @@
+// Copies a folder: `node scripts/copy.mjs FROM TO`. The tests compile all at once, and run what would be published.
+import { cp } from "node:fs/promises";
+
+const [from, to] = process.argv.slice(2);
+await cp(new URL(`../${from}/`, import.meta.url), new URL(`../${to}/`, import.meta.url), { recursive: true });

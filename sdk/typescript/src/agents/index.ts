@@ -1,0 +1,115 @@
+/**
+ * Memory for an agent loop, in two lines: recall before each turn of the model, store after it.
+ *
+ * Frameworks have adapters beside: `@burrow/sdk/agents/langchain`, `@burrow/sdk/agents/openai-agents`.
+ */
+import { BurrowError } from "../errors.js";
+import type { Memory, TurnMessage } from "../memory/index.js";
+import type { Schemas } from "../generated/api.js";
+import { Sandbox } from "../sandbox.js";
+import { asMessages, conversation, fingerprint, unstored, withBlock } from "./messages.js";
+
+/** The end of a conversation says what it is about; the rest of a long one only costs time. */
+const RECALL_MESSAGES = 16;
+
+/** How an agent remembers. */
+export interface AgentMemoryOptions {
+  /** Tokens that what is recalled may take; 1000 unless given. */
+  budgetTokens?: number;
+  /** The name of the conversation; sessions open and close by themselves unless given. */
+  session?: string;
+  user?: string;
+  agent?: string;
+  /** Whose message the block is; `system` unless given. */
+  role?: string;
+  /** Told of a memory that cannot be reached, and the loop goes on without. Unless given, such errors are thrown. */
+  onError?: (error: BurrowError) => void;
+}
+
+/**
+ * Recalls before and stores after each turn of a plain list of messages. One belongs to one conversation.
+ *
+ * ```ts
+ * import { Sandbox } from "@burrow/sdk";
+ * import { AgentMemory } from "@burrow/sdk/agents";
+ *
+ * await using s = await Sandbox.create();
+ * // Stands for a call of a model: messages in, its answer out.
+ * let model = async (messages: { role: string; content: string }[]) => ({
+ *   role: "assistant",
+ *   content: messages.some(({ content }) => content.includes("Helix")) ? "Helix" : "I do not know",
+ * });
+ * model = new AgentMemory(s).wrap(model);
+ * await model([{ role: "user", content: "my editor is Helix" }]);
+ *
+ * // Another conversation, days later:
+ * const memory = new AgentMemory(s);
+ * const messages = [{ role: "user", content: "which editor do I use?" }];
+ * const asked = await memory.before(messages); // what to send to the model
+ * console.log(asked.length, asked[0]?.role); // prints: 2 system
+ * await memory.after(messages, "You use Helix."); // what it answered
+ * ```
+ */
+export class AgentMemory {
+  readonly memory: Memory;
+  readonly #options: AgentMemoryOptions;
+  #last: string | undefined;
+
+  constructor(memory: Memory | Sandbox, options: AgentMemoryOptions = {}) {
+    this.memory = memory instanceof Sandbox ? memory.memory : memory;
+    this.#options = options;
+  }
+
+  /** What is known about this conversation, for APIs that take instructions apart from messages. */
+  async block(messages: readonly TurnMessage[]): Promise<string> {
+    const { budgetTokens, session } = this.#options;
+    const said = conversation(messages).slice(-RECALL_MESSAGES);
+    if (said.length === 0) return "";
+    const found = await this.#guarded(() => this.memory.recall(said, given({ budgetTokens, session })));
+    return found && found.ids.length > 0 ? found.text : "";
+  }
+
+  /** The messages with what is known about them behind the instructions. The list itself stays as it is. */
+  async before<M extends { role: string }>(messages: readonly M[]): Promise<M[]> {
+    const block = await this.block(messages as readonly unknown[] as TurnMessage[]);
+    return withBlock(messages, block, this.#options.role ?? "system");
+  }
+
+  /** Stores what was said since the last time, and the model's reply: a text, a message, several, or a client's answer. */
+  async after(messages: readonly { role: string }[], reply?: unknown): Promise<Schemas["StoredTurn"] | undefined> {
+    const { session, user, agent } = this.#options;
+    const said = conversation([...(messages as readonly unknown[] as TurnMessage[]), ...asMessages(reply)]);
+    const fresh = unstored(said, this.#last);
+    if (fresh.length === 0) return undefined;
+    const stored = await this.#guarded(() => this.memory.storeTurn(fresh, given({ session, user, agent })));
+    if (stored) this.#last = fingerprint(fresh.at(-1)!);
+    return stored;
+  }
+
+  /** Around a function that takes messages and answers a reply. */
+  wrap<M extends { role: string } = TurnMessage, A = unknown, R extends unknown[] = []>(
+    call: (messages: M[], ...rest: R) => Promise<A>,
+  ): (messages: M[], ...rest: R) => Promise<A> {
+    return async (messages, ...rest) => {
+      const reply = await call(await this.before(messages), ...rest);
+      await this.after(messages, reply);
+      return reply;
+    };
+  }
+
+  async #guarded<T>(call: () => Promise<T>): Promise<T | undefined> {
+    const { onError } = this.#options;
+    try {
+      return await call();
+    } catch (error) {
+      if (!onError || !(error instanceof BurrowError)) throw error;
+      onError(error);
+      return undefined;
+    }
+  }
+}
+
+/** What is not given is not sent. */
+function given<T extends Record<string, unknown>>(options: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as { [K in keyof T]?: Exclude<T[K], undefined> };
+}

@@ -1,0 +1,32 @@
+/** Snapshots: points to come back to. They outlive their sandbox. */
+import type { Schemas } from "./generated/api.js";
+import type { Transport } from "./transport.js";
+
+export type Snapshot = Schemas["Snapshot"];
+
+/** Those of a host, or of one sandbox. */
+export class Snapshots {
+  readonly #transport: Transport;
+  readonly #sandbox: string | undefined;
+
+  /** @internal */
+  constructor(transport: Transport, sandbox?: string) {
+    this.#transport = transport;
+    this.#sandbox = sandbox;
+  }
+
+  /** Newest first; with these labels (`key=value`), of these kinds. What changed is told by `get` alone. */
+  list(filter: { sandbox?: string; label?: string[]; kind?: Schemas["SnapshotKind"][] } = {}): Promise<Snapshot[]> {
+    const query = { ...(this.#sandbox === undefined ? {} : { sandbox: this.#sandbox }), ...filter };
+    return this.#transport.list("GET /v1/snapshots", { query });
+  }
+
+  /** By name, id, or the beginning of an id. */
+  get(snapshot: string): Promise<Snapshot> {
+    return this.#transport.call("GET /v1/snapshots/{snapshot}", { path: { snapshot } });
+  }
+
+  async delete(snapshot: string): Promise<void> {
+    await this.#transport.call("DELETE /v1/snapshots/{snapshot}", { path: { snapshot } });
+  }
+}

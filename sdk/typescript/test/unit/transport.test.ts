@@ -1,0 +1,146 @@
+import assert from "node:assert/strict";
+import { type IncomingMessage, type Server, type ServerResponse, createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { BurrowError, BusyError, Client, ConflictError, CommandResult, NotFoundError, Sandbox } from "../../src/index.js";
+import { ascii } from "../../src/memory/artifacts.js";
+import { Collected } from "../../src/result.js";
+
+type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;
+
+/** A server that answers as it is told. */
+async function answering(handle: Handler): Promise<{ client: Client; requests: IncomingMessage[] } & AsyncDisposable> {
+  const requests: IncomingMessage[] = [];
+  const server: Server = createServer((request, response) => {
+    requests.push(request);
+    let body = "";
+    request.on("data", (piece: Buffer) => (body += piece.toString())).on("end", () => handle(request, response, body));
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const client = new Client({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/prefix/`, apiKey: " e2b_key\n" });
+  return {
+    client,
+    requests,
+    [Symbol.asyncDispose]: async () => {
+      client.close();
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+function json(response: ServerResponse, status: number, value: unknown, headers: Record<string, string> = {}): void {
+  response.writeHead(status, { "content-type": "application/json", ...headers }).end(JSON.stringify(value));
+}
+
+const refused = (code: string, hint?: string) => ({ error: { code, message: `it is ${code}`, ...(hint ? { hint } : {}) } });
+
+test("a call carries the key and the prefix, and parts of a path are escaped", async () => {
+  await using daemon = await answering((_, response) => json(response, 200, { key: "a/b", value: { snake_case: 1 }, version: 1, created_ms: 1, updated_ms: 1 }));
+  assert.deepEqual(await daemon.client.memory("web").kv.get("a/b ?#é"), { snake_case: 1 });
+  const [request] = daemon.requests;
+  assert.equal(request!.url, "/prefix/v1/memory/web/kv/a%2Fb%20%3F%23%C3%A9");
+  assert.equal(request!.headers["x-api-key"], "e2b_key");
+  await daemon.client.memory("..").kv.get("..");
+  assert.equal(daemon.requests[1]!.url, "/prefix/v1/memory/%2E%2E/kv/%2E%2E");
+  await assert.rejects(daemon.client.connect(""), { code: "invalid_request" });
+});
+
+test("a refusal becomes an error of its class with code, hint, status and request id", async () => {
+  const answers: [number, string, typeof BurrowError][] = [
+    [404, "not_found", NotFoundError],
+    [409, "conflict", ConflictError],
+    [418, "a_code_of_next_year", BurrowError],
+  ];
+  for (const [status, code, kind] of answers) {
+    await using daemon = await answering((_, response) => json(response, status, refused(code, "do this"), { "x-request-id": "abc" }));
+    await assert.rejects(daemon.client.host(), (error: BurrowError) => {
+      assert.ok(error instanceof kind);
+      assert.deepEqual([error.code, error.message, error.hint, error.status, error.requestId], [code, `it is ${code}`, "do this", status, "abc"]);
+      assert.match(String(error), /hint: do this/);
+      return true;
+    });
+    assert.equal(daemon.requests.length, 1, "a refusal is not repeated");
+  }
+  await using other = await answering((_, response) => response.writeHead(502).end("<html>"));
+  await assert.rejects(other.client.host(), { code: "not_burrow", status: 502 });
+});
+
+test("a create is repeated with one key until it is answered", async () => {
+  const keys: unknown[] = [];
+  await using daemon = await answering((request, response) => {
+    keys.push(request.headers["idempotency-key"]);
+    if (keys.length === 1) request.socket.destroy();
+    else if (keys.length === 2) json(response, 409, refused("idempotency_in_flight"));
+    else if (keys.length === 3) json(response, 429, refused("busy"), { "retry-after": "0" });
+    else json(response, 201, { id: "sbx1", state: "running" });
+  });
+  const sandbox = await daemon.client.create({ ttlSeconds: 5 });
+  assert.equal(sandbox.id, "sbx1");
+  assert.equal(keys.length, 4);
+  assert.ok(keys[0]);
+  assert.equal(new Set(keys).size, 1);
+});
+
+test("what cannot be repeated safely is not", async () => {
+  await using daemon = await answering((request) => request.socket.destroy());
+  await assert.rejects(daemon.client.memory("web").kv.increment("n"), { code: "broken" });
+  await assert.rejects(daemon.client.memory("web").kv.set("n", 1, { ifVersion: 3 }), { code: "broken" });
+  await assert.rejects(daemon.client.memory("web").artifacts.put("a", "b"), { code: "broken" });
+  assert.equal(daemon.requests.length, 3);
+});
+
+test("repeats are bounded", async () => {
+  await using daemon = await answering((_, response) => json(response, 429, refused("busy")));
+  const { port } = new URL(daemon.client.transport.config.url);
+  const impatient = new Client({ url: `http://127.0.0.1:${port}`, retries: 2 });
+  await assert.rejects(impatient.host(), BusyError);
+  assert.equal(daemon.requests.length, 3);
+  impatient.close();
+});
+
+test("lists are read to their last page", async () => {
+  await using daemon = await answering((request, response) => {
+    const cursor = new URL(request.url!, "http://x").searchParams.get("cursor");
+    json(response, 200, cursor === null ? { items: [{ name: "a" }], next_cursor: "2" } : { items: [{ name: "b" }] });
+  });
+  assert.deepEqual((await daemon.client.secrets.list()).map(({ name }) => name), ["a", "b"]);
+});
+
+test("an aborted call ends at once", async () => {
+  await using daemon = await answering(() => undefined);
+  const stop = new AbortController();
+  const call = daemon.client.call("GET /v1/host", { signal: stop.signal });
+  stop.abort();
+  await assert.rejects(call, { code: "aborted" });
+});
+
+test("an address that is none, and one where nobody listens", async () => {
+  assert.throws(() => new Client({ url: "localhost:7700" }), { code: "invalid_request" });
+  await assert.rejects(Sandbox.list({ url: "http://127.0.0.1:1", apiKey: "x" }), { code: "unreachable" });
+});
+
+test("exit codes are those that a shell tells", () => {
+  const outcome = { cpuUs: 0, killedFromOutside: false, ramMaxBytes: 0, timedOut: false, wallUs: 1500 };
+  const result = (more: object) =>
+    new CommandResult("x", { id: "exe1", state: "ended", outcome: { ...outcome, ...more } } as never, new Collected(10));
+  assert.equal(result({ exitCode: 3 }).exitCode, 3);
+  assert.equal(result({ signal: "SIGKILL" }).exitCode, 137);
+  assert.equal(result({ signal: "SIGTERM", timedOut: true }).exitCode, 124);
+  assert.equal(result({ exitCode: 0 }).durationMs, 1.5);
+  assert.throws(() => new CommandResult("x", { id: "exe1", state: "lost" } as never, new Collected(10)), { code: "lost" });
+});
+
+test("output beyond the bound is cut and said to be", () => {
+  const output = new Collected(4);
+  output.stdout.push(Buffer.from("abc"));
+  output.stdout.push(Buffer.from("def"));
+  assert.deepEqual([Buffer.from(output.stdout.bytes()).toString(), output.truncated], ["abcd", true]);
+});
+
+test("metadata travels in ASCII and means the same", () => {
+  const metadata = { title: "Über 漢字 🦊\u007f\n" };
+  const header = ascii(metadata);
+  assert.match(header, /^[\x20-\x7e]*$/);
+  assert.deepEqual(JSON.parse(header), metadata);
+});
