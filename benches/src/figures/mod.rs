@@ -135,7 +135,7 @@ impl Scale {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Create,
         Self::Exec,
         Self::Pause,

@@ -77,7 +77,7 @@ pub struct Detail {
 }
 
 impl Operation {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Create,
         Self::Start,
         Self::Stop,
