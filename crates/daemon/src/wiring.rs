@@ -266,6 +266,7 @@ async fn serve(
         rest::memory_door_router(behind.clone(), tenant.clone(), sandbox.clone())
     });
     rest::resume_promises(&app).await;
+    rest::resume_remembering(&app).await;
     let running = Running {
         stop: CancellationToken::new(),
         kill: CancellationToken::new(),
