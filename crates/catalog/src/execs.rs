@@ -17,7 +17,33 @@ pub const EXECS_KEPT: u32 = 1000;
 /// Where in a row's `command` stands what was promised of the exec, as long as that is owed.
 pub const PROMISE: &str = "rollback";
 
+/// Where in a row's `command` stands that nobody has remembered the exec yet, as long as somebody is to.
+pub const UNREMEMBERED: &str = "unremembered";
+
 impl Catalog {
+    /// Execs of sandboxes that still live which nobody has remembered yet, of all tenants, the newest first.
+    pub async fn unremembered_execs(&self, limit: u32) -> Result<Vec<ExecRow>, CatalogError> {
+        self.read(move |connection| {
+            let sql = "SELECT * FROM execs WHERE state = 'running' AND json_extract(command, '$.' || ?1) IS NOT NULL
+                       ORDER BY started_ms DESC, id DESC LIMIT ?2";
+            let mut statement = connection.prepare_cached(sql)?;
+            statement.query_and_then(params![UNREMEMBERED, limit], decode)?.collect()
+        })
+        .await
+    }
+
+    /// An exec was remembered, or nobody is to do so any more. Repeatable.
+    pub async fn exec_remembered(&self, id: &ExecId) -> Result<(), CatalogError> {
+        let id = id.clone();
+        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+            connection
+                .prepare_cached("UPDATE execs SET command = json_remove(command, '$.' || ?1) WHERE id = ?2")?
+                .execute(params![UNREMEMBERED, id.as_str()])?;
+            Ok(())
+        })
+        .await
+    }
+
     /// Records an exec. Also on a full disk, from the reserve: it may be the `rm` that makes room.
     pub async fn insert_exec(&self, row: ExecRow) -> Result<(), CatalogError> {
         self.write(Manner::LIGHT_UPKEEP, move |connection| insert(connection, &row)).await

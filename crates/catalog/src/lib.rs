@@ -67,7 +67,7 @@ use writer::{Manner, Writer};
 pub use egress::{EGRESS_KEPT, EGRESS_KEPT_MS, EgressFilter, EgressKind, EgressRow, EgressVerdict};
 pub use epoch::Epoch;
 pub use error::CatalogError;
-pub use execs::{EXECS_KEPT, PROMISE};
+pub use execs::{EXECS_KEPT, PROMISE, UNREMEMBERED};
 pub use idempotency::{Begun, IDEMPOTENCY_KEPT_MS, Idempotency};
 pub use keys::KeySecret;
 pub use merges::{MergeRow, MergeState};

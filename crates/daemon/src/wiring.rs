@@ -279,6 +279,7 @@ async fn serve(
     if let Err(error) = app.engine.resume_races().await {
         tracing::error!(error = &error as &dyn std::error::Error, "could not go on with races");
     }
+    rest::resume_remembering(&app).await;
     let running = Running {
         stop: CancellationToken::new(),
         kill: CancellationToken::new(),

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use burrow_catalog::{Catalog, CatalogError, ExecRow, NewEvent};
+use burrow_model::ExecId;
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -30,6 +31,7 @@ pub(crate) struct Recorder {
 enum Record {
     Event(NewEvent),
     Exec(ExecRow),
+    Remembered(ExecId),
     /// Answered when all before it is written.
     Flush(oneshot::Sender<()>),
 }
@@ -47,6 +49,10 @@ impl Recorder {
 
     pub(crate) fn exec(&self, row: ExecRow) {
         self.push(Record::Exec(row));
+    }
+
+    pub(crate) fn remembered(&self, exec: ExecId) {
+        self.push(Record::Remembered(exec));
     }
 
     /// Returns when what was recorded so far can be read.
@@ -104,7 +110,7 @@ async fn gather(
     while let Some(record) = next.take() {
         match record {
             Record::Flush(done) => flushed.push(done),
-            Record::Event(_) | Record::Exec(_) => batch.push(record),
+            Record::Event(_) | Record::Exec(_) | Record::Remembered(_) => batch.push(record),
         }
         if !flushed.is_empty() || batch.len() >= BATCH_MAX {
             break;
@@ -122,6 +128,7 @@ async fn write(catalog: &Catalog, record: Record) -> Result<(), CatalogError> {
     let written = match record {
         Record::Event(event) => catalog.append_event(event).await.map(|_| ()),
         Record::Exec(row) => catalog.insert_exec(row).await,
+        Record::Remembered(exec) => catalog.exec_remembered(&exec).await,
         Record::Flush(_) => Ok(()),
     };
     match written {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use burrow_catalog::{ExecRow, ExecState as StoredState, PageRequest};
 use burrow_guest::client::Connection;
 use burrow_guest::protocol::{ExecInfo, ExecStart, ExecState, ReadMode, Request, StdinMode, TerminalSize};
-use burrow_model::{ExecId, SandboxId, TenantId};
+use burrow_model::{ExecId, Remember, SandboxId, TenantId};
 
 use crate::promises::{self, Promise};
 use crate::{Engine, EngineError, Guest, GuestStream, secrets};
@@ -170,6 +170,16 @@ impl Engine {
         }
     }
 
+    /// Execs that earlier daemons were to remember and did not get to, the newest first.
+    pub async fn unremembered_execs(&self, limit: u32) -> Result<Vec<ExecRow>, EngineError> {
+        Ok(self.shared.seams.catalog.unremembered_execs(limit).await?)
+    }
+
+    /// There is nothing left to remember of an exec. Written down behind its row, like that.
+    pub fn exec_remembered(&self, exec: ExecId) {
+        self.shared.record_remembered(exec);
+    }
+
     /// An exec of whichever sandbox.
     pub async fn find_exec(&self, tenant: &TenantId, exec: &ExecId) -> Result<ExecRecord, EngineError> {
         // Rows are written behind their callers' backs: an exec that was just started may not be there yet.
@@ -250,15 +260,23 @@ pub(crate) async fn settle(shared: &crate::shared::Shared, guest: &Guest) {
 }
 
 fn new_row(guest: &Guest, id: &ExecId, options: &ExecOptions, cwd: Option<&str>, started_ms: u64) -> ExecRow {
+    let mut command = serde_json::json!({
+        "workdir": options.workdir, "user": options.user, "terminal": options.terminal.is_some(),
+        "timeout_ms": options.timeout_ms, "cwd": cwd,
+    });
+    // Secrets that an exec is given are known to the daemon that starts it alone: another one could not tell them in its
+    // output, and leaves it.
+    let knows_secrets = !burrow_memory::remember::secret_values(&options.env).is_empty();
+    // And who ends with an exec ends once somebody has read its output, which must not be us.
+    if guest.row.spec.memory.remember != Remember::Off && !knows_secrets && !options.then_stop {
+        command[burrow_catalog::UNREMEMBERED] = true.into();
+    }
     ExecRow {
         id: id.clone(),
         tenant: guest.row.tenant.clone(),
         sandbox: guest.row.id.clone(),
         argv: options.argv.clone(),
-        command: serde_json::json!({
-            "workdir": options.workdir, "user": options.user, "terminal": options.terminal.is_some(),
-            "timeout_ms": options.timeout_ms, "cwd": cwd,
-        }),
+        command,
         started_ms,
         ended_ms: None,
         outcome: None,

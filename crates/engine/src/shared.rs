@@ -111,6 +111,10 @@ impl Shared {
         self.recorder.event(event);
     }
 
+    pub(crate) fn record_remembered(&self, exec: ExecId) {
+        self.recorder.remembered(exec);
+    }
+
     /// Of an exec whose row is there already.
     pub(crate) fn record_start(&self, row: &ExecRow) {
         self.recorder.event(self.started(row));

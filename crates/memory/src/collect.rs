@@ -250,8 +250,15 @@ fn remove(connection: &Connection, seq: u64) -> Result<(), MemoryError> {
         .prepare_cached("SELECT row, entity FROM entries WHERE seq = ?1")?
         .query_row(params![integer(seq)], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
+    let marked: Option<i64> = connection
+        .prepare_cached("SELECT entity FROM marks WHERE seq = ?1")?
+        .query_row(params![integer(seq)], |row| row.get(0))
+        .optional()?;
     if let Some((row, entity)) = entry {
         remove_entry(connection, row, entity)?;
+    }
+    // A key has the number of what it came with: a version, or the count of one more.
+    if let Some(entity) = entry.map(|(_, entity)| entity).or(marked) {
         connection
             .prepare_cached("DELETE FROM keys WHERE entity = ?1 AND seq = ?2")?
             .execute(params![entity, integer(seq)])?;

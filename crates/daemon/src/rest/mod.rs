@@ -144,6 +144,7 @@ impl App {
 }
 
 pub(crate) use memory::memory_door_router;
+pub(crate) use remember::resume as resume_remembering;
 pub(crate) use rollback::resume as resume_promises;
 
 /// The whole surface.

@@ -144,6 +144,11 @@ impl Rollbacks {
         self.known().by_exec.get(&exec).cloned()
     }
 
+    /// The way back of an exec, if it has one.
+    pub(super) fn guarded(&self, exec: &ExecId) -> Option<Arc<Guarded>> {
+        self.find(exec.as_str())
+    }
+
     /// For whoever is about to read the output of an exec to its end. To be taken before the exec may run.
     pub(super) fn reader(&self, exec: &ExecId) -> Option<Reader> {
         let guarded = self.find(exec.as_str())?;

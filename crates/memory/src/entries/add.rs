@@ -11,6 +11,7 @@ use super::valid;
 use crate::embed::{self, Embedder, ModelId};
 use crate::limits::BATCH_MAX;
 use crate::space::load::{number, unsigned};
+use crate::space::marks::Mark;
 use crate::space::sums::hash;
 use crate::space::writer::Writer;
 use crate::{MemoryError, View, blocking};
@@ -54,6 +55,49 @@ impl View {
                 Ok(added)
             })
             .await?;
+        if pending {
+            self.shared.slots.pending.notify_one();
+        }
+        Ok(added)
+    }
+}
+
+impl View {
+    /// Adds an entry, or counts it once more where its key was used before, in one transaction. What `once` names happens
+    /// once, however often it is told: `None` where it was told before.
+    pub(crate) async fn add_or_count(
+        &self,
+        entry: NewEntry,
+        once: Option<String>,
+    ) -> Result<Option<Added>, MemoryError> {
+        valid::check(&entry)?;
+        if self.is_read_only() {
+            return Err(MemoryError::ReadOnly);
+        }
+        let embedder = Arc::clone(&self.shared.embedder);
+        let (model, text) = (embedder.model().clone(), entry.text.clone());
+        let vectors = embed_now(embedder, text.len(), move |each| each(&text)).await;
+        let pending = vectors.is_none();
+        let id = MemoryId::generate();
+        let write = move |writer: &mut Writer<'_>| {
+            if let Some(once) = &once
+                && by_key(writer, once)?.is_some()
+            {
+                return Ok(None);
+            }
+            let vector = vectors.as_ref().and_then(|vectors| Some((&model, vectors.first()?.as_slice())));
+            let added = add(writer, &id, &entry, vector)?;
+            let Some(current) = writer.find(&added.id)? else { return Ok(Some(added)) };
+            let seq = match added.existed {
+                true => writer.mark(current.entity, Mark::Repeated(1))?,
+                false => added.seq,
+            };
+            if let Some(once) = &once {
+                remember_key(writer, once, seq, current.entity)?;
+            }
+            Ok(Some(added))
+        };
+        let added = self.write_weighed(1, write).await?;
         if pending {
             self.shared.slots.pending.notify_one();
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::incoming::{Incoming, IncomingEntry, Ours, realm_of, subject_of};
+use super::incoming::{Incoming, IncomingEntry, Ours, realm_of};
 use super::open::{Decisions, Thing};
 use super::{ContradictionKind, EntryPolicy, MergeOptions, Merged, Side};
 use crate::context::alike::normal_text;
@@ -47,26 +47,27 @@ pub(super) fn bring(
     for (at, entry) in incoming.entries.iter().enumerate() {
         bringer.one(entry, vectors.map(|vectors| vectors[at].as_slice()))?;
     }
+    bringer.reopen_pairs()?;
     Ok(bringer.joined)
 }
 
-struct Bringer<'a, 'w> {
-    writer: &'a mut Writer<'w>,
-    incoming: &'a Incoming,
-    model: &'a ModelId,
-    ours: &'a Ours,
-    policy: Option<EntryPolicy>,
-    merged: &'a mut Merged,
-    decisions: &'a mut Decisions,
+pub(super) struct Bringer<'a, 'w> {
+    pub(super) writer: &'a mut Writer<'w>,
+    pub(super) incoming: &'a Incoming,
+    pub(super) model: &'a ModelId,
+    pub(super) ours: &'a Ours,
+    pub(super) policy: Option<EntryPolicy>,
+    pub(super) merged: &'a mut Merged,
+    pub(super) decisions: &'a mut Decisions,
     /// Their ids that are others here: from earlier merges and this one.
-    joins: HashMap<MemoryId, MemoryId>,
+    pub(super) joins: HashMap<MemoryId, MemoryId>,
     joined: Vec<(MemoryId, MemoryId)>,
 }
 
 /// The parent's side of an entry.
-struct Here {
-    current: Current,
-    entry: Entry,
+pub(super) struct Here {
+    pub(super) current: Current,
+    pub(super) entry: Entry,
 }
 
 impl Bringer<'_, '_> {
@@ -103,7 +104,7 @@ impl Bringer<'_, '_> {
         }
     }
 
-    fn here(&self, id: &MemoryId) -> Result<Option<Here>, MemoryError> {
+    pub(super) fn here(&self, id: &MemoryId) -> Result<Option<Here>, MemoryError> {
         let Some(current) = self.writer.find(id)? else { return Ok(None) };
         let found = fetch(self.writer.connection(), current.row)?;
         Ok(found.map(|found| Here { current, entry: found.entry }))
@@ -256,12 +257,11 @@ impl Bringer<'_, '_> {
             // Erased is erased, for the law; no merge brings it back.
             return Ok(());
         }
-        self.check_superseded(now)?;
-        self.check_subject(now);
+        let quarrels = self.quarrels(&theirs.id, now, true)?;
         let seq = self.put(theirs, now, entity, now.version, now.count, vector)?;
         self.keep_keys(theirs, seq)?;
         self.merged.added += 1;
-        Ok(())
+        quarrels.iter().try_for_each(|pair| self.dispute(pair))
     }
 
     fn update(
@@ -271,11 +271,11 @@ impl Bringer<'_, '_> {
         here: &Here,
         vector: Option<&[f32]>,
     ) -> Result<(), MemoryError> {
-        self.check_superseded(now)?;
+        let quarrels = self.quarrels(&theirs.id, now, false)?;
         let version = here.current.version + 1;
         self.put(theirs, now, Some(here.current.entity), version, here.entry.count, vector)?;
         self.merged.updated += 1;
-        Ok(())
+        quarrels.iter().try_for_each(|pair| self.dispute(pair))
     }
 
     fn put(
@@ -347,42 +347,6 @@ impl Bringer<'_, '_> {
         Ok(statement.exists([entity])?)
     }
 
-    /// What the child replaced as the truth may have changed here since.
-    fn check_superseded(&mut self, now: &Entry) -> Result<(), MemoryError> {
-        let Some(common) = &self.incoming.common else { return Ok(()) };
-        for superseded in &now.supersedes {
-            // The child's own entries are nobody else's to change.
-            let of_child = self.incoming.entries.iter().find(|entry| entry.id == *superseded);
-            if of_child.is_some_and(|entry| entry.base.is_none()) {
-                continue;
-            }
-            match self.here(superseded)? {
-                None => self.contradict_superseding(superseded, None, now),
-                Some(here) => {
-                    let branch = self.writer.arena().branches.number(&here.entry.branch);
-                    let as_it_was = branch.is_some_and(|branch| common.sees(branch, here.entry.seq));
-                    if !as_it_was {
-                        self.contradict_superseding(superseded, Some(&here.entry), now);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Both sides may have learned something about the same subject.
-    fn check_subject(&mut self, now: &Entry) {
-        let Some(subject) = subject_of(now) else { return };
-        let said = self.ours.subjects.get(&subject).map_or(&[][..], Vec::as_slice);
-        for (id, text) in said {
-            let superseded = now.supersedes.contains(id);
-            if !superseded && normal_text(text) != normal_text(&now.text) {
-                let what = format!("{}: {}", subject.0, subject.1);
-                self.merged.contradict(ContradictionKind::SameSubject, &what, text, &now.text, Side::Both);
-            }
-        }
-    }
-
     fn keep_keys(&mut self, theirs: &IncomingEntry, seq: u64) -> Result<(), MemoryError> {
         let Some(entity) = self.writer.entity(&theirs.id)? else { return Ok(()) };
         for key in &theirs.keys {
@@ -391,13 +355,6 @@ impl Bringer<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    /// Both stay: theirs as the truth, ours as what it replaces.
-    fn contradict_superseding(&mut self, id: &MemoryId, ours: Option<&Entry>, theirs: &Entry) {
-        let text = |entry: Option<&Entry>| entry.map_or(String::new(), |entry| entry.text.clone());
-        let kind = ContradictionKind::SupersedesChanged;
-        self.merged.contradict(kind, id.as_str(), &text(ours), &theirs.text, Side::Both);
     }
 }
 

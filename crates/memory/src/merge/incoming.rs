@@ -6,12 +6,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::open::{About, Listed, Thing, listed};
+use super::pairs::{Pair, Quarrel};
 use super::{MERGE_ROWS_MAX, merged_points};
 use crate::artifacts::carry::{self as artifact_carry, CarriedArtifact};
 use crate::context::alike::normal_text;
 use crate::entries::{embed_now, fetch};
 use crate::kv::{KvItem, carry as kv_carry};
 use crate::newest::bounded;
+use crate::remember::RUN_KEY;
 use crate::skills::carry::{self as skill_carry, CarriedOutcome, CarriedSkill};
 use crate::space::arena::Row;
 use crate::space::chain::{BranchNo, Chain};
@@ -104,6 +106,8 @@ pub(super) struct Incoming {
     pub(super) skills: Vec<IncomingName<CarriedSkill>>,
     pub(super) outcomes: Vec<CarriedOutcome>,
     pub(super) artifacts: Vec<IncomingName<CarriedArtifact>>,
+    /// Entries that earlier merges brought and that did not agree with others here.
+    pub(super) pairs: Vec<Pair>,
     /// What earlier merges listed of this child's past, with their numbers.
     pub(super) open: BTreeMap<About, Vec<u64>>,
 }
@@ -139,6 +143,7 @@ impl Incoming {
             && self.skills.is_empty()
             && self.outcomes.is_empty()
             && self.artifacts.is_empty()
+            && self.pairs.is_empty()
     }
 
     /// Whether all there is was listed before.
@@ -156,6 +161,7 @@ impl Incoming {
             + self.skills.len()
             + self.outcomes.len()
             + self.artifacts.len()
+            + self.pairs.len()
             + 1
     }
 
@@ -282,6 +288,7 @@ fn read(
         skills: Vec::new(),
         outcomes: Vec::new(),
         artifacts: Vec::new(),
+        pairs: Vec::new(),
         open: BTreeMap::new(),
     };
     for Listed { about, seq, point } in known.listed {
@@ -392,6 +399,8 @@ fn reopen(
                 incoming.artifacts.push(IncomingName { name: what, now, base: None, reopened: true });
             }
             Thing::Key | Thing::Skill | Thing::Artifact => {}
+            Thing::Subject => incoming.pairs.extend(Pair::from_stored(Quarrel::Subject, &what)),
+            Thing::Superseding => incoming.pairs.extend(Pair::from_stored(Quarrel::Superseding, &what)),
         }
     }
     Ok(())
@@ -435,9 +444,10 @@ fn read_entry(
         .sum();
     let mut keys = Vec::new();
     if known.is_none() {
-        let sql = "SELECT DISTINCT key FROM keys WHERE entity = ? AND sees(branch, seq)";
+        let sql = "SELECT DISTINCT key FROM keys WHERE entity = ?1 AND sees(branch, seq)
+                     AND substr(key, 1, length(?2)) <> ?2";
         let mut statement = reader.connection().prepare_cached(sql)?;
-        keys = statement.query_map([entity], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        keys = statement.query_map((entity, RUN_KEY), |row| row.get(0))?.collect::<Result<_, _>>()?;
     }
     let row = row.filter(|_| same_space);
     Ok(Some(IncomingEntry { id, now, base: known, repeated, row, keys, reopened: false }))

@@ -18,6 +18,7 @@ mod entries;
 mod incoming;
 mod named;
 mod open;
+mod pairs;
 #[cfg(test)]
 mod tests;
 
@@ -41,7 +42,7 @@ const CONTRADICTIONS_SHOWN_MAX: usize = 1_000;
 /// How often a merge is tried again when another one came in between.
 const TRIES_MAX: usize = 4;
 
-/// Who wins where both sides changed the same entry.
+/// Who wins where both sides changed the same entry, or learned what does not agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryPolicy {

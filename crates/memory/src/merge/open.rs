@@ -18,10 +18,15 @@ pub(super) enum Thing {
     Key,
     Skill,
     Artifact,
+    /// Two entries of one subject.
+    Subject,
+    /// An entry that replaces one that was changed here.
+    Superseding,
 }
 
 impl Thing {
-    const ALL: [Self; 4] = [Self::Entry, Self::Key, Self::Skill, Self::Artifact];
+    const ALL: [Self; 6] =
+        [Self::Entry, Self::Key, Self::Skill, Self::Artifact, Self::Subject, Self::Superseding];
 
     fn stored(self) -> i64 {
         match self {
@@ -29,11 +34,13 @@ impl Thing {
             Self::Key => 2,
             Self::Skill => 3,
             Self::Artifact => 4,
+            Self::Subject => 5,
+            Self::Superseding => 6,
         }
     }
 }
 
-/// A thing and its id or name, as the other side calls it.
+/// A thing and its id or name, as the other side calls it; of two entries both ids.
 pub(super) type About = (Thing, String);
 
 /// One that an earlier merge listed.
@@ -63,6 +70,12 @@ impl Decisions {
         } else {
             self.open.insert(about);
         }
+    }
+
+    /// Whether it says anything about it, decided or not.
+    pub(super) fn has(&self, thing: Thing, what: &str) -> bool {
+        let about = (thing, what.to_owned());
+        self.open.contains(&about) || self.settled.contains(&about)
     }
 
     /// Whether it decides any of those that were open.

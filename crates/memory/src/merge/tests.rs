@@ -284,6 +284,89 @@ async fn facts_of_one_subject_that_differ_are_listed_and_both_stay() {
     assert_eq!(texts(&parent).await.len(), 3);
 }
 
+fn fact(text: &str) -> NewEntry {
+    let mut entry = NewEntry { kind: "fact".to_owned(), ..NewEntry::note(text) };
+    entry.metadata.insert("subject".to_owned(), json!("port"));
+    entry
+}
+
+/// Two branches that quarrel about a subject, about what replaces what was changed, and what was forgotten.
+async fn disagree(world: &World) -> (View, View) {
+    let parent = world.view();
+    let (changed, gone) = (note(&parent, "old truth").await, note(&parent, "old rumour").await);
+    let child = world.fork(&parent).await;
+    parent.add(vec![fact("the port is 80")]).await.unwrap();
+    rewrite(&parent, &changed, "truth as we see it").await;
+    parent.forget(&Which::Ids(vec![gone.clone()]), false).await.unwrap();
+    let replaces = |id: &MemoryId, text| NewEntry { supersedes: vec![id.clone()], ..NewEntry::note(text) };
+    let learned =
+        vec![fact("the port is 8080"), replaces(&changed, "new truth"), replaces(&gone, "new rumour")];
+    child.add(learned).await.unwrap();
+    (parent, child)
+}
+
+/// What counts as the truth.
+async fn current(view: &View) -> Vec<String> {
+    let page = view.list(&Filter::all(), PageRequest::first(1_000)).await.unwrap();
+    let mut texts: Vec<String> = page.rows.into_iter().map(|entry| entry.text).collect();
+    texts.sort();
+    texts
+}
+
+#[tokio::test]
+async fn entries_that_disagree_are_settled_by_a_policy_at_once_or_later_and_only_once() {
+    let (ours, theirs) = ("the port is 80", "the port is 8080");
+    let open = ["new rumour", "new truth", ours, theirs];
+    let settled: [(EntryPolicy, Side, &[&str]); 3] = [
+        (EntryPolicy::Ours, Side::Ours, &[ours, "truth as we see it"]),
+        (EntryPolicy::Theirs, Side::Theirs, &["new rumour", "new truth", theirs]),
+        (EntryPolicy::Both, Side::Both, &["new rumour", "new truth", ours, theirs, "truth as we see it"]),
+    ];
+    for listed_first in [false, true] {
+        for (policy, side, expected) in settled {
+            let world = World::new().await;
+            let (parent, child) = disagree(&world).await;
+            if listed_first {
+                for _ in 0..2 {
+                    let merged = parent.merge(&child, OURS).await.unwrap();
+                    assert_eq!(merged.contradiction_count, 3, "told again until it is settled");
+                    assert!(merged.contradictions.iter().all(|one| one.kept == Side::Both), "{merged:?}");
+                    assert_eq!(current(&parent).await, open);
+                }
+            }
+            let before = parent.point().await.unwrap().unwrap();
+            let options = MergeOptions { entries: Some(policy), ..OURS };
+            let dry = parent.merge(&child, MergeOptions { dry_run: true, ..options }).await.unwrap();
+            let merged = parent.merge(&child, options).await.unwrap();
+            assert_eq!(dry, merged, "a dry run tells exactly what happens");
+            assert_eq!(merged.contradiction_count, 3, "{merged:?}");
+            assert!(merged.contradictions.iter().all(|one| one.kept == side), "{merged:?}");
+            assert_eq!(current(&parent).await, expected, "{policy:?}, listed first: {listed_first}");
+            assert_eq!(parent.merge(&child, options).await.unwrap(), Merged::default(), "{policy:?}");
+            assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default(), "{policy:?}");
+            // Where the parent goes back to before the decision it is open again.
+            let back = world.memory.view(&crate::MemoryRef::branched(&parent.of().space, Some(before)));
+            assert_eq!(back.merge(&child, OURS).await.unwrap().contradiction_count, 3);
+            assert!(parent.check().await.unwrap().findings.is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_both_sides_came_to_agree_on_by_themselves_needs_no_policy() {
+    let world = World::new().await;
+    let (parent, child) = disagree(&world).await;
+    assert_eq!(parent.merge(&child, OURS).await.unwrap().contradiction_count, 3);
+    let all = parent.list(&Filter::all(), PageRequest::first(10)).await.unwrap().rows;
+    let wrong = all.iter().filter(|entry| entry.text.ends_with("80") || entry.text.starts_with("new"));
+    let wrong: Vec<MemoryId> = wrong.map(|entry| entry.id.clone()).collect();
+    assert_eq!(wrong.len(), 4);
+    parent.forget(&Which::Ids(wrong), false).await.unwrap();
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+    assert_eq!(parent.merge(&child, OURS).await.unwrap(), Merged::default());
+    assert_eq!(texts(&parent).await, ["truth as we see it"]);
+}
+
 #[tokio::test]
 async fn keys_follow_the_policy() {
     for (policy, expected) in [(KvPolicy::Ours, json!("ours")), (KvPolicy::Theirs, json!("theirs"))] {

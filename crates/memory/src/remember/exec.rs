@@ -26,6 +26,8 @@ const OUTPUT_READ_BYTES_MAX: usize = 64 * 1024;
 /// What happened, as the daemon knows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExecFacts {
+    /// Its id, where it has one: it is recorded once by it.
+    pub exec: Option<String>,
     pub command: Vec<String>,
     pub exit_code: Option<i32>,
     /// `SIGKILL` and the like.

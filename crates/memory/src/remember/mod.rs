@@ -27,6 +27,7 @@ pub use exec::{Earlier, ExecFacts, Outcome, Shaped, exec_entry, shape};
 pub use message::Message;
 pub use noise::{clean, strip_terminal};
 pub use normal::shown_command;
+pub(crate) use record::RUN_KEY;
 pub use record::{Recorded, record};
 pub use related::{Fix, Related, related};
 pub use secrets::secret_values;

@@ -22,6 +22,9 @@ const FIX_FILES_MAX: usize = 10;
 /// Entries of the session that are looked at for them.
 const FIX_LOOKED_AT: u32 = 100;
 
+/// What a key begins with that says that an exec was recorded, by its id. A branch's own: a merge does not bring it.
+pub(crate) const RUN_KEY: &str = "burrow-exec-run:";
+
 /// What was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
@@ -32,7 +35,7 @@ pub struct Recorded {
     pub fixed: Vec<MemoryId>,
 }
 
-/// Records an exec as the mode says. A success that ends a failure is kept in every mode but `Off`: it is the answer.
+/// Records an exec as the mode says, once: one that was recorded before is left at that. A success that ends a failure is kept in every mode but `Off`: it is the answer.
 pub async fn record(
     view: &View,
     facts: &ExecFacts,
@@ -54,9 +57,10 @@ pub async fn record(
     };
     let links = fixed.iter().map(|failure| failure.id.clone()).collect();
     let entry = NewEntry { session: Some(session.to_owned()), links, ..entry };
-    let added = view.add(vec![entry]).await?.pop().ok_or(MemoryError::Panicked)?;
+    let once = facts.exec.as_ref().map(|exec| format!("{RUN_KEY}{exec}"));
+    let Some(added) = view.add_or_count(entry, once).await? else { return Ok(None) };
     if added.existed {
-        count_again(view, &added.id, facts, shaped.outcome).await?;
+        open_again(view, &added.id, facts, shaped.outcome).await?;
     }
     for failure in &fixed {
         close(view, failure, &added.id, facts, session).await?;
@@ -90,18 +94,21 @@ pub(super) fn last_ms(entry: &Entry) -> u64 {
     entry.metadata.get("last_ms").and_then(Value::as_u64).unwrap_or(entry.at_ms).max(entry.at_ms)
 }
 
-/// One more of it. A failure that had been fixed is open again.
-async fn count_again(
+/// A failure that had been fixed and happened once more is open again.
+async fn open_again(
     view: &View,
     id: &MemoryId,
     facts: &ExecFacts,
     outcome: Outcome,
 ) -> Result<(), MemoryError> {
-    view.repeat(std::slice::from_ref(id), 1).await?;
     if outcome != Outcome::Failed {
         return Ok(());
     }
-    let entry = view.get(id).await?;
+    let entry = match view.get(id).await {
+        // Forgotten: then nobody wants to know.
+        Err(MemoryError::NotFound { .. }) => return Ok(()),
+        entry => entry?,
+    };
     if entry.metadata.get("open") == Some(&json!(true)) {
         return Ok(());
     }

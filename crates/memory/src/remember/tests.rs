@@ -7,6 +7,7 @@ use super::exec::{ExecFacts, Outcome, exec_entry, shape};
 
 pub(super) fn facts(command: &str, exit_code: i32, stderr: &str) -> ExecFacts {
     ExecFacts {
+        exec: None,
         command: vec!["sh".to_owned(), "-c".to_owned(), command.to_owned()],
         exit_code: Some(exit_code),
         signal: None,

@@ -31,6 +31,34 @@ async fn repeats_are_counted_and_not_stored_again() {
 }
 
 #[tokio::test]
+async fn an_exec_is_recorded_once_by_its_id_however_often_it_is_told() {
+    let world = World::new().await;
+    let view = world.view();
+    let tell = async |view: &View, exec: &str| {
+        let facts = ExecFacts { exec: Some(exec.to_owned()), ..facts("cargo test", 101, "error: bad") };
+        record(view, &facts, Remember::Errors, "box s1").await.unwrap()
+    };
+    let first = tell(&view, "exe1").await.unwrap();
+    let before = view.point().await.unwrap();
+    assert_eq!((tell(&view, "exe1").await, view.point().await.unwrap()), (None, before));
+    let second = tell(&view, "exe2").await.unwrap();
+    assert_eq!((second.id, second.repeated), (first.id.clone(), true));
+    assert_eq!(tell(&view, "exe2").await, None);
+    assert_eq!(tell(&view, "exe1").await, None);
+    assert_eq!(view.get(&first.id).await.unwrap().count, 2);
+    // A fork has been told what its parent was, and what it runs itself is its own.
+    let fork = world.fork(&view).await;
+    assert_eq!(tell(&fork, "exe2").await, None);
+    assert!(tell(&fork, "exe3").await.is_some() && tell(&view, "exe3").await.is_some());
+    // Forgotten is forgotten.
+    view.forget(&crate::Which::Ids(vec![first.id.clone()]), false).await.unwrap();
+    assert_eq!(tell(&view, "exe1").await, None);
+    tell(&view, "exe4").await;
+    assert!(view.get(&first.id).await.is_err());
+    assert!(view.check().await.unwrap().findings.is_empty());
+}
+
+#[tokio::test]
 async fn a_success_closes_the_failure_with_what_was_done_and_helps_the_next_one() {
     let world = World::new().await;
     let view = world.view();

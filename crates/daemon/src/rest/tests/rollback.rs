@@ -2,10 +2,8 @@
 
 use burrow_model::SandboxId;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
 use super::world::World;
-use crate::rest::{App, resume_promises, router};
 
 async fn run(world: &World, body: &str) -> Value {
     world.send_json("POST", "/v1/sandboxes/web/execs", body.to_owned()).await.expect(200).json()
@@ -200,19 +198,6 @@ async fn a_guarded_exec_that_is_sent_twice_with_one_key_runs_once() {
     assert_eq!(snapshots(&world).await.len(), 1);
 }
 
-/// One daemon ends and another takes up what it left, on the same host.
-async fn restart(world: &mut World) {
-    world.app.draining.cancel();
-    world.app.tasks.close();
-    world.app.tasks.wait().await;
-    let (config, keeper) = (world.app.config.clone(), world.app.memory.clone());
-    let audit = crate::audit::Audit::open(&config).unwrap();
-    let next = App::new(world.app.engine.clone(), config, keeper, audit, CancellationToken::new());
-    resume_promises(&next).await;
-    world.router = router(next.clone());
-    world.app = next;
-}
-
 async fn promised(world: &World) -> usize {
     world.app.engine.open_promises().await.unwrap().len()
 }
@@ -228,7 +213,7 @@ async fn a_promise_outlives_the_daemon_that_made_it() {
     world.runtime.set_ram(&id, "x", "after");
     world.volumes.write(&id, "/file", "after").unwrap();
     assert_eq!(promised(&world).await, 1);
-    restart(&mut world).await;
+    world.restart().await;
     // It still runs, and is waited for; it fails when somebody reads.
     let path = format!("/v1/sandboxes/web/execs/{}", started["id"].as_str().unwrap());
     let shown = world.send("GET", &path).await.expect(200).json();
@@ -254,7 +239,7 @@ async fn a_promise_that_a_crash_left_half_kept_is_kept_once() {
     world.app.engine.restore(&open.tenant, &id, &open.promise.snapshot, false).await.unwrap();
     let generation = world.app.engine.get(&open.tenant, &id).await.unwrap().generation;
     // The daemon ends here, before it could say that it is done.
-    restart(&mut world).await;
+    world.restart().await;
     let path = format!("/v1/sandboxes/web/execs/{}", open.exec);
     for _ in 0..1_000 {
         if promised(&world).await == 0 {

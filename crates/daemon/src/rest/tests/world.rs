@@ -25,7 +25,7 @@ use tower::ServiceExt as _;
 use super::guest;
 use crate::config::Config;
 use crate::gateway::Front;
-use crate::rest::{App, router};
+use crate::rest::{App, resume_promises, resume_remembering, router};
 
 pub(super) struct World {
     pub(super) app: Arc<App>,
@@ -77,6 +77,20 @@ impl Answer {
 impl World {
     pub(super) async fn new() -> Self {
         Self::with("").await
+    }
+
+    /// One daemon ends and another takes up what it left, on the same host.
+    pub(super) async fn restart(&mut self) {
+        self.app.draining.cancel();
+        self.app.tasks.close();
+        self.app.tasks.wait().await;
+        let (config, keeper) = (self.app.config.clone(), self.app.memory.clone());
+        let audit = crate::audit::Audit::open(&config).unwrap();
+        let next = App::new(self.app.engine.clone(), config, keeper, audit, CancellationToken::new());
+        resume_promises(&next).await;
+        resume_remembering(&next).await;
+        self.router = router(next.clone());
+        self.app = next;
     }
 
     /// `extra` is more configuration.

@@ -121,6 +121,27 @@ async fn an_exec_that_nobody_waits_for_is_remembered_when_it_ends() {
 }
 
 #[tokio::test]
+async fn an_exec_that_ended_while_no_daemon_ran_is_remembered_once_by_the_next() {
+    let mut world = World::new().await;
+    world.sandbox("web").await;
+    let secret = json!({"argv": ["fail"], "env": {"API_TOKEN": "tr0ub4dor-and-3"}});
+    for body in [json!({"argv": ["fail"]}), secret] {
+        world.post("/v1/sandboxes/web/execs", body, 201).await;
+    }
+    // They have ended by now, and the daemon ends before it has looked: it lets those who watch come first.
+    world.restart().await;
+    let kept = entries(&world, "?kind=error", 1).await;
+    assert!(kept[0]["text"].as_str().unwrap().contains("no such table"), "{kept:?}");
+    all_written(&world).await;
+    assert_eq!(world.app.engine.unremembered_execs(9).await.unwrap().len(), 0);
+    world.restart().await;
+    all_written(&world).await;
+    let kept = entries(&world, "", 1).await;
+    // The one with a secret is left: what is secret in its output nobody knows any more.
+    assert_eq!((kept.len(), &kept[0]["count"]), (1, &json!(1)), "{kept:?}");
+}
+
+#[tokio::test]
 async fn the_files_of_an_exec_without_a_working_directory_are_those_of_its_users_home() {
     let world = World::new().await;
     world.sandbox("web").await;
