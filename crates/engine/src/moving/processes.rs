@@ -1,8 +1,8 @@
 //! Processes on their way: the flat directory a driver wrote, and what the engine keeps with it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use burrow_portable::{Entry, Extent, Kind, Meta, PortableError, Reader, Sink, Time, TreePath, Writer};
@@ -14,6 +14,9 @@ pub(super) const ABOUT: &str = "about";
 
 /// The driver's files follow in a directory, so that none of them can be taken for ours.
 const FILES: &[u8] = b"images/";
+
+/// Whoever brings them back is not root while it reads them. The directory they are in lets nobody else in.
+const READABLE: u32 = 0o644;
 
 /// What the engine knows of a dump: a few limits and services.
 const ABOUT_BYTES_MAX: u64 = 1 << 20;
@@ -75,11 +78,13 @@ pub(super) fn take_in<R: Read>(
     let name = name.filter(plain).filter(|name| *name != burrow_volumes::DUMP_MANIFEST);
     let name = name.ok_or_else(|| refused("no driver writes such a file"))?;
     let placed = |source| PortableError::Place { path: entry.path.shown(), source };
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(into.join(name));
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(READABLE).open(into.join(name));
     let mut sink = Plain(file.map_err(placed)?);
     reader.content(&mut sink)?;
     let Kind::File { size, .. } = &entry.kind else { return Err(refused("it is no file").into()) };
     sink.0.set_len(*size).map_err(placed)?;
+    sink.0.set_permissions(Permissions::from_mode(READABLE)).map_err(placed)?;
     Ok(None)
 }
 
