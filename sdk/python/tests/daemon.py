@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -20,7 +22,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # The longest anything is waited for before a test gives up.
-PATIENCE = 60.0
+PATIENCE = 180.0
 POLL = 0.02
 
 
@@ -35,6 +37,14 @@ def eventually(what: str, look: Callable[[], T | None]) -> T:
         time.sleep(POLL)
 
 
+def free_port() -> int:
+    """A port below those that the system hands out, so that a daemon that is started again finds it as it left it."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 def _prepared(name: str) -> Path:
     value = os.environ.get(name)
     if not value:
@@ -45,7 +55,10 @@ def _prepared(name: str) -> Path:
 class Daemon:
     """A daemon under test."""
 
-    def __init__(self) -> None:
+    def __init__(self, extra: str = "") -> None:
+        """`extra` is further lines of configuration."""
+        self.extra = extra
+        self.listen = f"127.0.0.1:{free_port()}"
         self.burrow = _prepared("BURROW_TEST_BURROW")
         shared = _prepared("BURROW_TEST_POOL")
         self.folder = Path(tempfile.mkdtemp(prefix="burrow-sdk-"))
@@ -61,15 +74,16 @@ class Daemon:
         (self.folder / "state").mkdir()
         for file in (shared / "template").glob("catalog.db*"):
             shutil.copy(file, self.folder / "state")
-        self._configure("127.0.0.1:0")
+        self._configure()
 
-    def _configure(self, listen: str) -> None:
+    def _configure(self) -> None:
         criu = os.environ.get("BURROW_CRIU")
         lines = [
-            f'listen = "{listen}"',
+            f'listen = "{self.listen}"',
             f'state_dir = "{self.folder}/state"',
             f'run_dir = "{self.run_dir}"',
             f'admin_key_file = "{self.folder}/admin.key"',
+            self.extra,
             "[pool]",
             f'path = "{self.pool}"',
             "ready = 0",
@@ -94,12 +108,10 @@ class Daemon:
             return address.exists() and bool(address.read_text().strip())
 
         eventually("the daemon's address", up)
-        # A daemon that is started again must be found where it was.
-        self._configure(address.read_text().strip())
 
     @property
     def url(self) -> str:
-        return f"http://{(self.run_dir / 'address').read_text().strip()}"
+        return f"http://{self.listen}"
 
     @property
     def key(self) -> str:

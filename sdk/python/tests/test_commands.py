@@ -81,7 +81,7 @@ def test_callbacks_hear_it_while_the_command_runs(shared: Sandbox) -> None:
         "rm -f /tmp/go-on; echo ready; while [ ! -e /tmp/go-on ]; do sleep 0.01; done; echo done >&2",
         on_stdout=on_stdout,
         on_stderr=heard.append,
-        timeout=60,
+        timeout=180,
     )
     assert result.ok
     assert heard == ["ready\n", "done\n"]
@@ -128,7 +128,7 @@ def test_a_process_is_found_again_by_its_id(shared: Sandbox, client: Client) -> 
     assert process.id in [known.id for known in shared.processes()]
     assert process.wait_exit(timeout=0.05) is None
     process.signal("TERM")
-    assert process.wait_exit(timeout=60) == 143
+    assert process.wait_exit(timeout=180) == 143
     assert elsewhere.refresh().state == "ended"
     assert process.kill() is False
     with pytest.raises(NotFoundError):
@@ -138,12 +138,12 @@ def test_a_process_is_found_again_by_its_id(shared: Sandbox, client: Client) -> 
 def test_a_with_block_ends_the_process(shared: Sandbox) -> None:
     with shared.spawn("sleep 1000") as process:
         assert process.exec.state == "running"
-    assert process.wait_exit(timeout=60) == 137
+    assert process.wait_exit(timeout=180) == 137
 
 
 def test_what_nobody_read_is_told_as_skipped(shared: Sandbox) -> None:
     process = shared.spawn("head -c 100000 /dev/zero | tr '\\0' x; echo end", ring_bytes=4096)
-    assert process.wait_exit(timeout=60) == 0
+    assert process.wait_exit(timeout=180) == 0
     result = process.wait()
     assert result.truncated
     assert result.stdout.endswith("xend\n")
@@ -162,8 +162,8 @@ def test_a_terminal_has_a_size_and_takes_keys(shared: Sandbox) -> None:
     terminal.write("\n")
     eventually("the new size", lambda: "43 132" in "".join(shown))
     terminal.write("\x04")
-    assert terminal.wait_exit(timeout=60) == 0
-    reader.join(60)
+    assert terminal.wait_exit(timeout=180) == 0
+    reader.join(180)
     assert not reader.is_alive()
 
 

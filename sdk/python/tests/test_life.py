@@ -75,7 +75,7 @@ def test_processes_survive_sleep_and_any_use_wakes(sandbox: Sandbox) -> None:
     for sleep, state in ((sandbox.pause, "paused"), (sandbox.sleep, "hibernated")):
         assert sleep().state == state
         before = int(sandbox.files.read("/tmp/i") or 0)
-        sandbox.run(f"while [ $(cat /tmp/i) -le {before} ]; do sleep 0.01; done", timeout=60, check=True)
+        sandbox.run(f"while [ $(cat /tmp/i) -le {before} ]; do sleep 0.01; done", timeout=180, check=True)
         assert sandbox.refresh().state == "running"
     assert counter.refresh().state == "running"
     assert sandbox.pause().state == "paused"
@@ -114,7 +114,7 @@ def test_children_go_on_from_the_same_instant_each_on_its_own(sandbox: Sandbox) 
         assert child.files.read("/tmp/base") == "common"
         same = child.process(process.id)
         same.write(f"answer {number}\n")
-        assert same.wait_exit(timeout=60) == 0
+        assert same.wait_exit(timeout=180) == 0
     assert [child.files.read("/tmp/answer") for child in children] == [f"answer {n}\n" for n in range(3)]
     assert not sandbox.files.exists("/tmp/answer")
     assert process.refresh().state == "running"

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from daemon import Daemon, eventually
+from daemon import PATIENCE, Daemon, eventually
 
 from burrow import Client, Sandbox, SandboxAsleepError
 
@@ -51,6 +51,12 @@ def test_a_command_goes_on_and_every_line_comes_once(mortal: Daemon, client: Cli
         assert not result.truncated
 
 
+def test_a_silent_connection_is_kept_alive(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("burrow._sync.process.HEARTBEAT_SECONDS", 0.01)
+    with Sandbox.create(client=client) as sandbox:
+        assert sandbox.run("sleep 0.5; echo done").stdout == "done\n"
+
+
 def test_watches_and_calls_go_on(mortal: Daemon, client: Client) -> None:
     with Sandbox.create(client=client) as sandbox:
         with sandbox.memory.kv.watch() as keys, sandbox.files.watch("/srv") as files:
@@ -70,14 +76,18 @@ def test_watches_and_calls_go_on(mortal: Daemon, client: Client) -> None:
         assert events
 
 
-def test_a_call_made_while_the_daemon_is_away_waits_for_it(mortal: Daemon, client: Client) -> None:
+def test_a_call_made_while_the_daemon_is_away_waits_for_it(
+    mortal: Daemon, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As long as a daemon may take to start on a busy machine.
+    monkeypatch.setattr("burrow._sync.transport.RETRIES_MAX", int(PATIENCE))
     with Sandbox.create(client=client) as sandbox:
         mortal.end()
         answers: list[str] = []
         caller = threading.Thread(target=lambda: answers.append(sandbox.refresh().state))
         caller.start()
         mortal.start()
-        caller.join(60)
+        caller.join(PATIENCE)
         assert answers == ["running"]
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 import urllib.request
+from pathlib import Path
 
 import httpx
 import pytest
-from daemon import eventually
+from daemon import Daemon, eventually
 
-from burrow import Client, ForbiddenError, NotFoundError, Sandbox, UnauthorizedError, UnavailableError
+from burrow import Client, ConnectError, ForbiddenError, NotFoundError, Sandbox, UnauthorizedError, UnavailableError
 
 
 def test_what_listens_is_reached(sandbox: Sandbox) -> None:
     sandbox.files.write("/srv/www/page", "hello from inside")
     sandbox.services.set("web", "cd /srv/www && exec python3 -m http.server 8000", restart="always")
-    port = sandbox.ports.wait(8000)
+    port = sandbox.ports.wait(8000, timeout=180)
     assert (port.process or "").startswith("python3")
     with sandbox.ports.http(8000) as http:
         assert http.get("/page").text == "hello from inside"
@@ -98,3 +100,24 @@ def test_the_host_and_its_images(client: Client) -> None:
     assert image.history
     with pytest.raises(NotFoundError):
         client.images.get("no-such-image")
+
+
+def test_everything_works_over_tls_for_whoever_trusts_the_certificate(tmp_path: Path) -> None:
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-subj", "/CN=burrow test", "-addext", "subjectAltName=IP:127.0.0.1"]
+    extensions = ["-addext", "basicConstraints=critical,CA:FALSE", "-days", "2"]
+    subprocess.run([*new, *names, *extensions, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    daemon = Daemon(f'tls.cert = "{certificate}"\ntls.key = "{key}"')
+    try:
+        daemon.start()
+        url = daemon.url.replace("http:", "https:")
+        with Client(url, daemon.key, ca_file=certificate) as client, Sandbox.create(client=client) as sandbox:
+            assert len(sandbox.run("head -c 3000000 /dev/zero | tr '\\0' x").stdout) == 3_000_000
+            process = sandbox.spawn("cat", stdin=True)
+            process.write("both ways", close=True)
+            assert process.wait().stdout == "both ways"
+        with Client(url, daemon.key) as stranger, pytest.raises(ConnectError, match="ca_file"):
+            stranger.version()
+    finally:
+        daemon.remove()

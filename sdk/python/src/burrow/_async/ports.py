@@ -35,7 +35,7 @@ class AsyncPorts:
         """What listens and what is published, by port."""
         return await self._transport.all(types.Port, self._path())
 
-    async def wait(self, port: int, timeout: Duration = 30) -> types.Port:
+    async def wait(self, port: int, timeout: Duration = 60) -> types.Port:
         """Waits until something listens there."""
         deadline = time.monotonic() + (seconds(timeout) or 0)
         while True:

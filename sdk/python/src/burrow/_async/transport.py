@@ -1,7 +1,7 @@
 """Sends requests, and sends again what may be sent again.
 
 A request that may be repeated safely (a read, a create with an `Idempotency-Key`, a change that says how things shall be) is
-repeated when its connection broke, with growing pauses, for about six seconds: long enough for a daemon that restarts. A
+repeated when its connection broke, with growing pauses, for about nine seconds: long enough for a daemon that restarts. A
 daemon that was never there is reported at once.
 """
 
@@ -24,8 +24,9 @@ from .socket import AsyncSocket
 
 T = TypeVar("T")
 
-RETRIES_MAX = 6
+RETRIES_MAX = 8
 RETRY_PAUSE = 0.1
+RETRY_PAUSE_MAX = 2.0
 CONNECT_SECONDS = 10.0
 # Answers that take longer than any the daemon gives mean that nobody is there any more.
 ANSWER_SECONDS = 600.0
@@ -258,7 +259,7 @@ class AsyncTransport:
                     raise _GoneAfterBreak(str(refusal), code=refusal.code)
                 if last or not self._may_mend(refusal, repeat, broke):
                     raise refusal
-            await asyncio.sleep(RETRY_PAUSE * 2**attempt)
+            await asyncio.sleep(min(RETRY_PAUSE * 2.0**attempt, RETRY_PAUSE_MAX))
         raise AssertionError("the last attempt returns or raises")
 
     @staticmethod

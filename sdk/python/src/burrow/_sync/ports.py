@@ -35,7 +35,7 @@ class Ports:
         """What listens and what is published, by port."""
         return self._transport.all(types.Port, self._path())
 
-    def wait(self, port: int, timeout: Duration = 30) -> types.Port:
+    def wait(self, port: int, timeout: Duration = 60) -> types.Port:
         """Waits until something listens there."""
         deadline = time.monotonic() + (seconds(timeout) or 0)
         while True:

@@ -2,7 +2,7 @@
 """Sends requests, and sends again what may be sent again.
 
 A request that may be repeated safely (a read, a create with an `Idempotency-Key`, a change that says how things shall be) is
-repeated when its connection broke, with growing pauses, for about six seconds: long enough for a daemon that restarts. A
+repeated when its connection broke, with growing pauses, for about nine seconds: long enough for a daemon that restarts. A
 daemon that was never there is reported at once.
 """
 
@@ -25,8 +25,9 @@ from .socket import Socket
 
 T = TypeVar("T")
 
-RETRIES_MAX = 6
+RETRIES_MAX = 8
 RETRY_PAUSE = 0.1
+RETRY_PAUSE_MAX = 2.0
 CONNECT_SECONDS = 10.0
 # Answers that take longer than any the daemon gives mean that nobody is there any more.
 ANSWER_SECONDS = 600.0
@@ -257,7 +258,7 @@ class Transport:
                     raise _GoneAfterBreak(str(refusal), code=refusal.code)
                 if last or not self._may_mend(refusal, repeat, broke):
                     raise refusal
-            time.sleep(RETRY_PAUSE * 2**attempt)
+            time.sleep(min(RETRY_PAUSE * 2.0**attempt, RETRY_PAUSE_MAX))
         raise AssertionError("the last attempt returns or raises")
 
     @staticmethod
