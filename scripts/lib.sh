@@ -70,6 +70,14 @@ cargo_version() {
     [ -n "$version" ] && version_at_least "$version" "$rust_min" && printf '%s\n' "$version"
 }
 
+# Prints the version of Node.js; fails when there is none with npm, or it is older than the TypeScript SDK runs on.
+node_version() {
+    local version
+    has node && has npm || return 1
+    version=$(node --version 2>/dev/null) && version=${version#v}
+    version_at_least "$version" 20 && printf '%s\n' "$version"
+}
+
 # Builds the guest agent without shared libraries: it runs in images that may have none.
 # The flag is not for the rest, so it is not in .cargo/config.toml.
 build_guest() {

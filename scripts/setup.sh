@@ -57,6 +57,7 @@ main() {
     install_packages "${wanted[@]}"
     install_cargo
     install_criu
+    case " $* " in *" --test "*) install_node ;; esac
     case " $* " in *" --bench "*) unpack_nginx ;; esac
 }
 
@@ -129,6 +130,22 @@ install_criu() {
     say "installing CRIU $criu_min or newer into $lib_dir/criu (nothing else on this machine changes)"
     "$repo/scripts/get-criu.sh" "$lib_dir/criu" "$criu_min" ||
         note "no CRIU: sandboxes work, but their processes cannot be kept on disk. \`burrow doctor\` says more."
+}
+
+# For the tests of the TypeScript SDK, which are left out without it. Older distributions have a Node.js that is too old.
+install_node() {
+    local version candidate
+    if version=$(node_version); then
+        note "node $version"
+        return
+    fi
+    candidate=$(apt-cache policy nodejs 2>/dev/null | awk '/Candidate:/ {print $2}')
+    if [[ $candidate =~ ^[0-9] ]] && version_at_least "$candidate" 20; then
+        say "installing nodejs npm"
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 nodejs npm >/dev/null 2>&1 || true
+        version=$(node_version) && note "node $version" && return
+    fi
+    note "no Node.js 20: the TypeScript SDK is not tested here. https://nodejs.org says how to install it."
 }
 
 # The proxy the benchmarks compare with. Unpacked, not installed: its package would start a web server on this machine.

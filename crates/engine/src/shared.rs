@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burrow_catalog::{ExecRow, NewEvent};
-use burrow_model::{ImageConfig, ImageId, SandboxId, TenantId};
+use burrow_model::{ExecId, ImageConfig, ImageId, SandboxId, TenantId};
 use burrow_runtime::Runtime;
 use serde_json::Value;
 use tokio::sync::mpsc;

@@ -45,6 +45,19 @@ export {
 export type { Kv, KvEvent, KvItem, KvSetOptions } from "./memory/kv.js";
 export type { Skill, Skills } from "./memory/skills.js";
 export type { Forwarding, Ports } from "./ports.js";
+export {
+  type Diff,
+  type DiffEntry,
+  type DiffNode,
+  type DiffOptions,
+  MergeError,
+  type MergeMemoryPolicy,
+  type MergeOptions,
+  type MergePolicy,
+  type Merged,
+  type Race,
+  type RaceOptions,
+} from "./merges.js";
 export { type Command, Process, type ProcessEvent, type RunOptions, type SpawnOptions } from "./process.js";
 export { CommandResult } from "./result.js";
 export { type Checkpoint, type Connection, type CreateOptions, type ForkOptions, type ListFilter, Sandbox, type SandboxInfo } from "./sandbox.js";

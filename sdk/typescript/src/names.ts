@@ -6,11 +6,14 @@
  */
 import { opaqueNames, wireNames } from "./generated/api.js";
 
-const ourNames = new Map(Object.entries(wireNames).map(([ours, wire]) => [wire, ours]));
+/** Names of routes that are newer than the document. */
+const aheadNames = { mergeWinner: "merge_winner", newBytes: "new_bytes", oldBytes: "old_bytes", waitMs: "wait_ms" };
+const allNames: Readonly<Record<string, string>> = { ...aheadNames, ...wireNames };
+const ourNames = new Map(Object.entries(allNames).map(([ours, wire]) => [wire, ours]));
 
 /** As the daemon writes it. */
 export function toWire(value: unknown): unknown {
-  return turn(value, (name) => (Object.hasOwn(wireNames, name) ? wireNames[name]! : name), (name) => name);
+  return turn(value, (name) => (Object.hasOwn(allNames, name) ? allNames[name]! : name), (name) => name);
 }
 
 /** As we write it. */

@@ -6,8 +6,8 @@ import { type Reply, chunks } from "./transport.js";
 
 /** Longest line: a chunk of output or an event with its detail stays far below it. */
 const LINE_BYTES_MAX = 8 << 20;
-/** With the pauses between them about half a minute: longer than a daemon takes to restart. */
-const RESUMES_MAX = 30;
+/** With the pauses between them about a minute: longer than a daemon takes to restart. */
+const RESUMES_MAX = 60;
 const RESUME_PAUSE_MS = 1_000;
 
 /** Values as they come. */

@@ -6,6 +6,7 @@ import { type BurrowError, ForkError, errorOf } from "./errors.js";
 import { Files } from "./files.js";
 import type { Schemas } from "./generated/api.js";
 import { Memory } from "./memory/index.js";
+import { type Diff, type DiffOptions, type MergeOptions, type Merged, type Race, type RaceOptions, diff, merge, race } from "./merges.js";
 import { Ports } from "./ports.js";
 import { type Command, Process, type ProcessEvent, type RunOptions, type SpawnOptions, create, run, shown, stream } from "./process.js";
 import type { CommandResult } from "./result.js";
@@ -182,9 +183,8 @@ export class Sandbox implements AsyncDisposable {
    * import { Sandbox } from "@burrow/sdk";
    *
    * await using s = await Sandbox.create();
-   * for await (const event of s.stream("echo one; echo two >&2; exit 4")) {
+   * for await (const event of s.stream("echo one; exit 4")) {
    *   if (event.kind === "stdout") console.log("out", event.text.trim()); // prints: out one
-   *   if (event.kind === "stderr") console.log("err", event.text.trim()); // prints: err two
    *   if (event.kind === "exit") console.log("end", event.result.exitCode); // prints: end 4
    * }
    * ```
@@ -294,13 +294,54 @@ export class Sandbox implements AsyncDisposable {
     const label = Object.entries(CHECKPOINT_LABEL).map(([key, value]) => `${key}=${value}`);
     const earlier = await this.snapshots.list({ label });
     const snapshot = await this.snapshot({ ...rest, labels: CHECKPOINT_LABEL });
+    const checkpoint = await this.#checkpoint(snapshot, earlier[0]?.id);
     for (const old of earlier.filter(({ name }) => !name).slice(Math.max(0, keep - 1))) {
       await this.snapshots.delete(old.id).catch((error: BurrowError) => {
         // Somebody was quicker, or something else stands on it.
         if (error.code !== "not_found" && error.code !== "snapshot_in_use") throw error;
       });
     }
-    return checkpointOf(snapshot);
+    return checkpoint;
+  }
+
+  /** A snapshot is compared with the one before, which somebody else may have taken: then they are compared anew. */
+  async #checkpoint(snapshot: Snapshot, last: string | undefined): Promise<Checkpoint> {
+    if (last === undefined || snapshot.changes.since === last) return checkpointOf(snapshot);
+    const found = await diff(this.#transport, `snapshot:${last}`, `snapshot:${snapshot.id}`, { all: true });
+    const of = (kind: Schemas["ChangeKind"]) => found.entries.filter(({ change }) => change === kind).map(({ path }) => path);
+    const total = found.added + found.changed + found.deleted;
+    return { snapshot, since: last, added: of("added"), changed: of("changed"), deleted: of("deleted"), total, more: found.cut };
+  }
+
+  // === Bringing work together ===
+
+  /**
+   * What is different in its files from those of another sandbox, a snapshot or an image (by name or id; `sandbox:`, `snapshot:`
+   * or `image:` before it says which); from its own image unless given.
+   */
+  diff(since?: string | Sandbox | Snapshot, options: DiffOptions = {}): Promise<Diff> {
+    const from =
+      since === undefined
+        ? `image:${this.#info.imageId}`
+        : typeof since === "string"
+          ? since
+          : `${since instanceof Sandbox ? "sandbox" : "snapshot"}:${since.id}`;
+    return diff(this.#transport, from, `sandbox:${this.id}`, options);
+  }
+
+  /**
+   * Brings what a fork did into this sandbox, three-way against what both came from; restoring `undo` of the answer takes it
+   * back. Conflicts that no policy settles throw a `MergeError`, and nothing is merged; `dryRun` only tells.
+   */
+  merge(child: string | Sandbox, options: MergeOptions = {}): Promise<Merged> {
+    return merge(this.#transport, this.id, typeof child === "string" ? child : child.id, options);
+  }
+
+  /**
+   * Forks into several attempts at one command, and waits for the best of them. Each finds its number in `BURROW_ATTEMPT`.
+   */
+  race(command: Command, attempts = 3, options: RaceOptions = {}): Promise<Race> {
+    return race(this.#transport, this.id, command, attempts, options);
   }
 
   // === Sleep, and the rest of its life ===

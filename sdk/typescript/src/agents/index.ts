@@ -7,7 +7,7 @@ import { BurrowError } from "../errors.js";
 import type { Memory, TurnMessage } from "../memory/index.js";
 import type { Schemas } from "../generated/api.js";
 import { Sandbox } from "../sandbox.js";
-import { asMessages, conversation, fingerprint, unstored, withBlock } from "./messages.js";
+import { type Mark, asMessages, conversation, markOf, unstored, withBlock } from "./messages.js";
 
 /** The end of a conversation says what it is about; the rest of a long one only costs time. */
 const RECALL_MESSAGES = 16;
@@ -53,7 +53,7 @@ export interface AgentMemoryOptions {
 export class AgentMemory {
   readonly memory: Memory;
   readonly #options: AgentMemoryOptions;
-  #last: string | undefined;
+  #mark: Mark | undefined;
 
   constructor(memory: Memory | Sandbox, options: AgentMemoryOptions = {}) {
     this.memory = memory instanceof Sandbox ? memory.memory : memory;
@@ -79,10 +79,10 @@ export class AgentMemory {
   async after(messages: readonly { role: string }[], reply?: unknown): Promise<Schemas["StoredTurn"] | undefined> {
     const { session, user, agent } = this.#options;
     const said = conversation([...(messages as readonly unknown[] as TurnMessage[]), ...asMessages(reply)]);
-    const fresh = unstored(said, this.#last);
+    const fresh = unstored(said, this.#mark);
     if (fresh.length === 0) return undefined;
     const stored = await this.#guarded(() => this.memory.storeTurn(fresh, given({ session, user, agent })));
-    if (stored) this.#last = fingerprint(fresh.at(-1)!);
+    if (stored) this.#mark = markOf(said);
     return stored;
   }
 

@@ -32,17 +32,38 @@ export function withBlock<M extends { role: string }>(messages: readonly M[], bl
   return [...rest.slice(0, at), { role, content: block } as unknown as M, ...rest.slice(at)];
 }
 
-/** What came after the last message that was stored; without one, the turn that the last question began. */
-export function unstored(messages: TurnMessage[], last: string | undefined): TurnMessage[] {
-  const known = last === undefined ? -1 : messages.findLastIndex((message) => fingerprint(message) === last);
-  if (known >= 0) return messages.slice(known + 1);
+/** Where a conversation was when it was stored: how much of it, and how it ended. */
+export interface Mark {
+  count: number;
+  whole: string;
+  end: string[];
+}
+
+/** Messages that tell where one left off in a conversation whose beginning was cut away. */
+const END = 4;
+
+export function markOf(messages: readonly TurnMessage[]): Mark {
+  return { count: messages.length, whole: fingerprint(messages), end: messages.slice(-END).map(fingerprint) };
+}
+
+/**
+ * What came after the mark. Where the beginning was cut away or rewritten meanwhile it is found by how it ended; without a
+ * mark, or if that is gone, too, it is the turn that the last question began.
+ */
+export function unstored(messages: TurnMessage[], mark: Mark | undefined): TurnMessage[] {
+  if (mark !== undefined) {
+    if (fingerprint(messages.slice(0, mark.count)) === mark.whole) return messages.slice(mark.count);
+    const prints = messages.map(fingerprint);
+    for (let end = prints.length; end >= mark.end.length; end--) {
+      if (mark.end.every((print, at) => prints[end - mark.end.length + at] === print)) return messages.slice(end);
+    }
+  }
   const asked = messages.findLastIndex(({ role }) => role === "user");
   return messages.slice(Math.max(asked, 0));
 }
 
-/** What tells a message from others. */
-export function fingerprint(message: TurnMessage): string {
-  return createHash("sha256").update(JSON.stringify(message)).digest("hex");
+function fingerprint(value: unknown): string {
+  return createHash("sha256").update(JSON.stringify(value)).digest("hex");
 }
 
 function isBlock(message: TurnMessage): boolean {

@@ -7,7 +7,10 @@ export interface Proxy extends AsyncDisposable {
   readonly connections: number;
   /** Resets every open connection. */
   cut(): void;
-  /** Cuts each connection after so many bytes towards the client. */
+  /**
+   * Cuts each connection after so many bytes towards the client. Each one is let go twice as far as the one before: a message
+   * that is larger than all that is let through would never arrive.
+   */
   cutAfter(bytes: number | undefined): void;
 }
 
@@ -21,6 +24,7 @@ export async function proxied(target: string): Promise<Proxy> {
     const daemon = connect(Number(port), hostname);
     let passed = 0;
     const bound = limit;
+    if (limit !== undefined) limit *= 2;
     for (const socket of [client, daemon]) {
       open.add(socket);
       socket.on("error", () => socket.destroy()).on("close", () => {

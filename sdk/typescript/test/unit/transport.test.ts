@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { type IncomingMessage, type Server, type ServerResponse, createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import { BurrowError, BusyError, Client, ConflictError, CommandResult, NotFoundError, Sandbox } from "../../src/index.js";
+import { BurrowError, BusyError, Client, ConflictError, CommandResult, MergeError, NotFoundError, Sandbox } from "../../src/index.js";
 import { ascii } from "../../src/memory/artifacts.js";
 import { Collected } from "../../src/result.js";
 
@@ -143,4 +143,36 @@ test("metadata travels in ASCII and means the same", () => {
   const header = ascii(metadata);
   assert.match(header, /^[\x20-\x7e]*$/);
   assert.deepEqual(JSON.parse(header), metadata);
+});
+
+test("differences, merges and races speak as the daemon does", async () => {
+  const sent: { url: string; body: unknown }[] = [];
+  const answers: Record<string, unknown> = {
+    "POST /prefix/v1/sandboxes": { id: "sbx1", image_id: "img1", state: "running" },
+    "POST /prefix/v1/diff": { from: { kind: "image", id: "img1" }, to: { kind: "sandbox", id: "sbx1" }, entries: [], old_bytes: 1, new_bytes: 2 },
+    "POST /prefix/v1/sandboxes/sbx1/merge": { applied: false, dry_run: false, conflicts: [{ path: "/srv/a", kind: "both-changed" }], pause_us: 7 },
+    "POST /prefix/v1/races": { id: "rac1", stage: "running", version: 3, attempts: [] },
+    "GET /prefix/v1/races/rac1?after=3&wait_ms=30000": { id: "rac1", stage: "done", version: 4, winner: 2, attempts: [{ number: 2, exit_code: 0, took_ms: 5 }] },
+  };
+  await using daemon = await answering((request, response, body) => {
+    sent.push({ url: `${request.method} ${request.url}`, body: body === "" ? undefined : JSON.parse(body) });
+    json(response, 200, answers[`${request.method} ${request.url}`]);
+  });
+  const sandbox = await daemon.client.create();
+  assert.deepEqual((({ oldBytes, newBytes }) => [oldBytes, newBytes])(await sandbox.diff(undefined, { globs: ["*.py"] })), [1, 2]);
+  assert.deepEqual(sent.at(-1)!.body, { from: "image:img1", to: "sandbox:sbx1", globs: ["*.py"] });
+  await sandbox.diff(sandbox);
+  assert.deepEqual(sent.at(-1)!.body, { from: "sandbox:sbx1", to: "sandbox:sbx1" });
+  await assert.rejects(sandbox.merge("child", { policy: "text", policies: { "*.md": "union" } }), (error: MergeError) => {
+    assert.ok(error instanceof MergeError);
+    assert.match(error.message, /`\/srv\/a`/);
+    return true;
+  });
+  assert.deepEqual(sent.at(-1)!.body, { child: "child", policy: "text", policies: [{ glob: "*.md", policy: "union" }] });
+  assert.equal((await sandbox.merge("child", { dryRun: true })).pauseUs, 7);
+  const stages: string[] = [];
+  const race = await sandbox.race("make", 2, { judge: ["./score"], mergeWinner: true, onChange: ({ stage }) => stages.push(stage) });
+  assert.deepEqual([race.winner, race.attempts[0]?.exitCode, stages], [2, 0, ["running"]]);
+  const started = sent.find(({ url }) => url.endsWith("/v1/races"))!;
+  assert.deepEqual(started.body, { parent: "sbx1", attempts: 2, run: ["/bin/sh", "-c", "make"], judge: ["./score"], merge_winner: true });
 });
