@@ -84,7 +84,7 @@ impl Lens {
 pub(crate) struct Binding(Arc<Mutex<Option<Lens>>>);
 
 impl Binding {
-    /// Gives a connection `sees(branch, seq)` and `shown(row)`.
+    /// Gives a connection `sees(branch, seq)`.
     pub(crate) fn install(connection: &Connection) -> Result<Self, MemoryError> {
         let binding = Self::default();
         let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
@@ -93,11 +93,6 @@ impl Binding {
             let branch = u32::try_from(context.get::<i64>(0)?).unwrap_or(0);
             let seq = u64::try_from(context.get::<i64>(1)?).unwrap_or(u64::MAX);
             Ok(bound.with(|lens| lens.chain.sees(branch, seq)))
-        })?;
-        let bound = binding.clone();
-        connection.create_scalar_function("shown", 1, flags, move |context| {
-            let row = u32::try_from(context.get::<i64>(0)?).unwrap_or(0);
-            Ok(bound.with(|lens| lens.visible(Row(row))))
         })?;
         Ok(binding)
     }

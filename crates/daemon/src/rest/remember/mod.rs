@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Nothing of it holds up output, and only the answer of a failure waits, briefly. A memory that cannot be written is
-//! counted and logged, never the caller's trouble; the next daemon tries once more. What was undone by `rollback_on_failure` is recorded afterwards, on
-//! the branch that goes on.
+//! counted and logged, never the caller's trouble; the next daemon tries once more. What was undone by
+//! `rollback_on_failure` is recorded afterwards, on the branch that goes on.
 
 use std::sync::Arc;
 use std::time::Duration;
