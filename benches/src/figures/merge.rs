@@ -76,9 +76,14 @@ pub(super) async fn measure(daemon: &Daemon, scale: &Scale) -> Result<Vec<Figure
         Figure::median("diff_against_walk", &ours, "ms", "the same")
             .against("diff -rq on both trees", &walked)
             .target(AGAINST_DIFF),
-        Figure::median("merge", &merged, "ms", "p50 of a merge of 1,000 changed files into a sandbox that runs")
-            .against("cp -a of them, synced", &copied)
-            .target(AGAINST_CP),
+        Figure::median(
+            "merge",
+            &merged,
+            "ms",
+            "p50 of a merge of 1,000 changed files into a sandbox that runs",
+        )
+        .against("cp -a of them, synced", &copied)
+        .target(AGAINST_CP),
     ])
 }
 
@@ -100,7 +105,8 @@ async fn fork(client: &Client, parent: &str) -> Result<String, BenchError> {
 
 async fn diff(client: &Client, parent: &str, child: &str) -> Result<Duration, BenchError> {
     let globs = vec!["/srv".to_owned()];
-    let request = DiffRequest { from: parent.to_owned(), to: child.to_owned(), globs, ..DiffRequest::default() };
+    let request =
+        DiffRequest { from: parent.to_owned(), to: child.to_owned(), globs, ..DiffRequest::default() };
     let begin = Instant::now();
     let diff = client.diff(&request).await.map_err(BenchError::api("compare two sandboxes"))?;
     let elapsed = begin.elapsed();
@@ -114,7 +120,10 @@ fn walk(one: &PathBuf, other: &PathBuf) -> Result<Duration, BenchError> {
     let begin = Instant::now();
     // It exits 1 where there are differences, as there are.
     let mut command = Command::new("sh");
-    command.args(["-c", "diff -rq --no-dereference \"$0\" \"$1\" > /dev/null; test $? -le 1"]).arg(one).arg(other);
+    command
+        .args(["-c", "diff -rq --no-dereference \"$0\" \"$1\" > /dev/null; test $? -le 1"])
+        .arg(one)
+        .arg(other);
     run(&mut command)?;
     Ok(begin.elapsed())
 }

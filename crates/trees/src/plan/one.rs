@@ -100,6 +100,10 @@ impl Planner<'_> {
         } else {
             return Ok(Verdict::Clash(ConflictKind::BothChanged));
         };
+        // Ours has all of it already: a merge that is repeated finds nothing to do.
+        if !from_theirs && is_kept(ours, theirs) && attributes.has_same_attributes(&ours.node) {
+            return Ok(Verdict::Settled(Outcome::Keep));
+        }
         let node = match from_theirs {
             true => Node {
                 kind: theirs.node.kind.clone(),
@@ -179,6 +183,9 @@ impl Planner<'_> {
         else {
             return Ok(None);
         };
+        if content == mine && is_kept(ours, theirs) && attributes.has_same_attributes(&ours.node) {
+            return Ok(Some(Outcome::Keep));
+        }
         let kind = Kind::File { bytes: content.len() as u64 };
         let modified = ours.node.modified.max(theirs.node.modified);
         self.plan.merged.push(path.to_vec());
@@ -213,6 +220,13 @@ impl Planner<'_> {
     pub(super) fn pair_moved(&mut self) -> Result<(), TreeError> {
         for (from, to) in self.moved_by(|three| &three.theirs) {
             let (Some(old), Some(new)) = (self.names.get(&from), self.names.get(&to)) else { continue };
+            // Both have moved it there, or an earlier merge has.
+            if old.ours.is_none() && new.ours.as_ref().is_some_and(|at| at.node.is_file()) {
+                let three =
+                    Three { base: old.base.clone(), ours: new.ours.clone(), theirs: new.theirs.clone() };
+                self.names.insert(to, three);
+                continue;
+            }
             // Ours has it still, in its old place and changed; there is nothing of ours in the new one.
             let changed = !self.is_equal(
                 old.base.as_ref().map(|at| (Side::Base, at)),
@@ -254,7 +268,7 @@ impl Planner<'_> {
                 }
                 None => Outcome::Keep,
             },
-            other => other,
+            other @ (Outcome::Delete | Outcome::Take | Outcome::Mixed { .. }) => other,
         };
         self.outcomes.insert(to.clone(), outcome);
         self.plan.moved.push((from, to));
@@ -285,6 +299,11 @@ impl Planner<'_> {
         }
         found
     }
+}
+
+/// Whether ours is where the outcome is to be.
+fn is_kept(ours: &At, theirs: &At) -> bool {
+    ours.path == theirs.path
 }
 
 fn is_moved(one: Option<&At>, other: Option<&At>) -> bool {
