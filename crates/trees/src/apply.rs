@@ -1,0 +1,357 @@
+//! Does to a tree what a plan says.
+//!
+//! Every file is made under another name beside its place and moved over what is there, so a process that has the old one
+//! open goes on with the old one, and whoever opens it finds the old or the new. Nothing is followed: the directory a name is
+//! in is opened beneath the root without links, and the name is looked at in it. Content shares its extents where the file
+//! system can. Whoever calls this sees to it that nobody else changes the tree meanwhile, and that it is on disk afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+
+use crate::plan::{Action, Content};
+use crate::{Kind, Node, Root, TreeError, split, step};
+
+/// How what is made is called until it is in its place. Nobody else's name.
+const PASSING_PREFIX: &str = ".burrow-merge-";
+
+/// Where content comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'a> {
+    pub ours: &'a Root,
+    pub theirs: &'a Root,
+}
+
+/// Carries out a plan, step by step; `before` is asked before each, and a failure of it ends the work there.
+pub fn apply(
+    live: &Root,
+    sources: Sources<'_>,
+    actions: &[Action],
+    before: &mut dyn FnMut(usize) -> Result<(), TreeError>,
+) -> Result<(), TreeError> {
+    let mut folders = Folders { live, open: None };
+    for (number, action) in actions.iter().enumerate() {
+        before(number)?;
+        carry_out(&mut folders, sources, action, number).map_err(step("merge", action.path()))?;
+    }
+    // Making things in a directory changes its time: those that were made get theirs at last.
+    for action in actions.iter().rev() {
+        if let Action::Put { path, node, .. } = action
+            && node.is_directory()
+            && let Some(made) =
+                live.open_at(path, OFlags::PATH | OFlags::DIRECTORY).map_err(step("open", path))?
+        {
+            set_times(made.as_fd(), b"", node).map_err(step("set the times of", path))?;
+        }
+    }
+    Ok(())
+}
+
+/// The steps that make these paths of a tree what another tree has there: how a merge is taken back.
+pub fn mirror(live: &Root, source: &Root, paths: &BTreeSet<Vec<u8>>) -> Result<Vec<Action>, TreeError> {
+    let (mut removals, mut rest) = (Vec::new(), Vec::new());
+    let mut firsts: BTreeMap<(u64, (i64, u32)), Vec<u8>> = BTreeMap::new();
+    for path in paths {
+        let (now, then) = (live.node(path)?, source.node(path)?);
+        let directory = now.as_ref().is_some_and(Node::is_directory);
+        let in_the_way = now.is_some() && then.as_ref().is_none_or(|then| then.is_directory() != directory);
+        if in_the_way {
+            removals.push(Action::Remove { path: path.clone(), directory });
+        }
+        let Some(node) = then else { continue };
+        if node.is_directory() && directory {
+            rest.push(Action::Attributes { path: path.clone(), node });
+            continue;
+        }
+        let key = node.identity.filter(|identity| identity.links > 1 && node.is_file());
+        if let Some(identity) = key {
+            match firsts.get(&(identity.inode, identity.born)) {
+                Some(first) => {
+                    rest.push(Action::Link { path: path.clone(), to: first.clone() });
+                    continue;
+                }
+                None => drop(firsts.insert((identity.inode, identity.born), path.clone())),
+            }
+        }
+        let content = match node.is_file() {
+            true => Content::Theirs { path: path.clone() },
+            false => Content::None,
+        };
+        rest.push(Action::Put { path: path.clone(), node, content });
+    }
+    removals.reverse();
+    removals.extend(rest);
+    Ok(removals)
+}
+
+/// The directory that was worked in last stays open: actions come in the order of paths.
+struct Folders<'a> {
+    live: &'a Root,
+    open: Option<(Vec<u8>, OwnedFd)>,
+}
+
+impl Folders<'_> {
+    fn get(&mut self, path: &[u8]) -> io::Result<BorrowedFd<'_>> {
+        if self.open.as_ref().is_none_or(|(known, _)| known != path) {
+            let opened = self.live.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+            self.open = Some((path.to_vec(), opened.ok_or(io::ErrorKind::NotFound)?));
+        }
+        self.open.as_ref().map(|(_, folder)| folder.as_fd()).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+fn carry_out(
+    folders: &mut Folders<'_>,
+    sources: Sources<'_>,
+    action: &Action,
+    number: usize,
+) -> io::Result<()> {
+    let root = (&b"/"[..], &b"."[..]);
+    let (above, name) = split(action.path()).unwrap_or(root);
+    match action {
+        Action::Remove { directory, .. } => {
+            let folder = match folders.get(above) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                folder => folder?,
+            };
+            let flags = if *directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            match rustix::fs::unlinkat(folder, name, flags) {
+                Ok(()) | Err(Errno::NOENT) => {
+                    // Another may come to its place.
+                    folders.open = None;
+                    Ok(())
+                }
+                Err(error) => Err(error.into()),
+            }
+        }
+        Action::Put { node, content, .. } => {
+            let folder = folders.get(above)?;
+            put(folder, name, node, content, sources, &passing_name(number))
+        }
+        Action::Attributes { path, node } => {
+            let Some(opened) = folders.live.open_at(path, OFlags::PATH)? else {
+                return Err(io::ErrorKind::NotFound.into());
+            };
+            set_attributes(&opened, node, Known::Old)
+        }
+        Action::Link { to, .. } => {
+            let Some(first) = folders.live.open_at(to, OFlags::PATH)? else {
+                return Err(io::ErrorKind::NotFound.into());
+            };
+            let folder = folders.get(above)?;
+            let passing = passing_name(number);
+            // By the file itself, so that no name is looked up again.
+            rustix::fs::linkat(&first, "", folder, &*passing, AtFlags::EMPTY_PATH)?;
+            Ok(rustix::fs::renameat(folder, &*passing, folder, name)?)
+        }
+    }
+}
+
+fn passing_name(number: usize) -> String {
+    format!("{PASSING_PREFIX}{number}")
+}
+
+fn put(
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    node: &Node,
+    content: &Content,
+    sources: Sources<'_>,
+    passing: &str,
+) -> io::Result<()> {
+    if node.is_directory() {
+        match rustix::fs::mkdirat(folder, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+        return set_attributes(&made, node, Known::New);
+    }
+    make(folder, node, content, sources, passing)?;
+    let placed = rustix::fs::renameat(folder, passing, folder, name);
+    if placed.is_err() {
+        let _ = rustix::fs::unlinkat(folder, passing, AtFlags::empty());
+    }
+    Ok(placed?)
+}
+
+/// Makes what is no directory under its passing name.
+fn make(
+    folder: BorrowedFd<'_>,
+    node: &Node,
+    content: &Content,
+    sources: Sources<'_>,
+    passing: &str,
+) -> io::Result<()> {
+    let special = |kind: FileType| rustix::fs::mknodat(folder, passing, kind, Mode::empty(), 0);
+    match &node.kind {
+        Kind::File { .. } => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mut made = File::from(rustix::fs::openat(folder, passing, flags, Mode::RUSR | Mode::WUSR)?);
+            fill(&mut made, content, sources)?;
+            let made = OwnedFd::from(made);
+            set_attributes(&made, node, Known::New)?;
+            return set_times(made.as_fd(), b"", node);
+        }
+        Kind::Link { target } => rustix::fs::symlinkat(&**target, folder, passing)?,
+        Kind::Pipe => special(FileType::Fifo)?,
+        Kind::Socket => special(FileType::Socket)?,
+        // What is removed in a layer of an overlay is such a device, and anybody may make it.
+        Kind::Character { device: (0, 0) } => special(FileType::CharacterDevice)?,
+        // No sandbox can make one, so none was made by one.
+        Kind::Directory | Kind::Block { .. } | Kind::Character { .. } => {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(folder, passing, flags, Mode::empty())?;
+    set_attributes(&made, node, Known::New)?;
+    set_times(folder, passing.as_bytes(), node)
+}
+
+fn fill(made: &mut File, content: &Content, sources: Sources<'_>) -> io::Result<()> {
+    let (root, path) = match content {
+        Content::None => return Ok(()),
+        Content::Merged { content } => return made.write_all(content),
+        Content::Ours { path } => (sources.ours, path),
+        Content::Theirs { path } => (sources.theirs, path),
+    };
+    let source = root.file(path).map_err(io::Error::other)?;
+    let mut source = source.ok_or(io::ErrorKind::NotFound)?;
+    match rustix::fs::ioctl_ficlone(&*made, &source) {
+        Ok(()) => Ok(()),
+        // Other file systems, and what is too small or too odd to be shared.
+        Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) => {
+            source.rewind()?;
+            io::copy(&mut source, made).map(drop)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether what is there may have attributes that are to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    New,
+    Old,
+}
+
+fn set_attributes(opened: &OwnedFd, node: &Node, known: Known) -> io::Result<()> {
+    let owner = (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)));
+    rustix::fs::chownat(opened, "", owner.0, owner.1, AtFlags::EMPTY_PATH)?;
+    // What was opened without reading it is changed by this name, which leads to nothing else.
+    let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    if !matches!(node.kind, Kind::Link { .. }) {
+        // After the owner, whose change takes bits away.
+        rustix::fs::chmod(&*path, Mode::from_raw_mode(node.mode))?;
+    }
+    if known == Known::Old {
+        let mut names = vec![0; 64 << 10];
+        let length = match rustix::fs::listxattr(&*path, &mut *names) {
+            Ok(length) => length,
+            Err(Errno::OPNOTSUPP) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            if crate::root::is_carried(name) && !node.attributes.contains_key(name) {
+                rustix::fs::removexattr(&*path, name)?;
+            }
+        }
+    }
+    for (name, value) in &node.attributes {
+        rustix::fs::setxattr(&*path, &**name, value, XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn set_times(folder: BorrowedFd<'_>, name: &[u8], node: &Node) -> io::Result<()> {
+    let modified = Timespec { tv_sec: node.modified.0, tv_nsec: node.modified.1.into() };
+    let times = Timestamps { last_access: modified, last_modification: modified };
+    let flags = if name.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::SYMLINK_NOFOLLOW };
+    Ok(rustix::fs::utimensat(folder, name, &times, flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn fine(_: usize) -> Result<(), TreeError> {
+        Ok(())
+    }
+
+    #[test]
+    fn a_tree_is_mirrored_with_all_that_files_have() {
+        let (live, source) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = |name: &str| source.path().join(name);
+        fs::create_dir_all(at("d/e")).unwrap();
+        fs::write(at("d/e/f"), "content").unwrap();
+        fs::set_permissions(at("d/e/f"), fs::Permissions::from_mode(0o4751)).unwrap();
+        fs::hard_link(at("d/e/f"), at("also")).unwrap();
+        symlink("/nowhere", at("link")).unwrap();
+        xattr::set(at("d"), "user.note", b"x").unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        // In its place: other kinds, more attributes, and what is not there.
+        fs::create_dir_all(live.path().join("also/inside")).unwrap();
+        fs::write(live.path().join("d"), "a file").unwrap();
+        fs::write(live.path().join("extra"), "x").unwrap();
+        let (to, from) = (Root::open(live.path()).unwrap(), Root::open(source.path()).unwrap());
+        let paths: BTreeSet<_> = to.walk(99).unwrap().into_iter().chain(from.walk(99).unwrap()).collect();
+        let actions = mirror(&to, &from, &paths).unwrap();
+        apply(&to, Sources { ours: &from, theirs: &from }, &actions, &mut fine).unwrap();
+        assert_eq!(crate::diff::compare(&from, &to, &paths).unwrap(), []);
+        let (file, also) = (fs::metadata(live.path().join("d/e/f")), fs::metadata(live.path().join("also")));
+        assert_eq!(file.as_ref().unwrap().ino(), also.unwrap().ino(), "two names of one file");
+        assert_eq!(file.unwrap().mtime(), fs::metadata(at("d/e/f")).unwrap().mtime());
+        assert_eq!(
+            fs::metadata(live.path().join("d")).unwrap().mtime(),
+            fs::metadata(at("d")).unwrap().mtime()
+        );
+        // Once more changes nothing.
+        let again = mirror(&to, &from, &paths).unwrap();
+        apply(&to, Sources { ours: &from, theirs: &from }, &again, &mut fine).unwrap();
+        assert_eq!(crate::diff::compare(&from, &to, &paths).unwrap(), []);
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_that_appears_in_the_way() {
+        let (live, source, host) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(source.path().join("d")).unwrap();
+        fs::write(source.path().join("d/f"), "theirs").unwrap();
+        symlink(host.path(), live.path().join("d")).unwrap();
+        let (to, from) = (Root::open(live.path()).unwrap(), Root::open(source.path()).unwrap());
+        let node = from.node(b"/d/f").unwrap().unwrap();
+        let content = Content::Theirs { path: b"/d/f".to_vec() };
+        let action = Action::Put { path: b"/d/f".to_vec(), node, content };
+        let sources = Sources { ours: &from, theirs: &from };
+        assert!(apply(&to, sources, std::slice::from_ref(&action), &mut fine).is_err());
+        // The name itself is a link to a file of the host's: it is replaced, not followed.
+        fs::remove_file(live.path().join("d")).unwrap();
+        fs::create_dir(live.path().join("d")).unwrap();
+        fs::write(host.path().join("f"), "the host's").unwrap();
+        symlink(host.path().join("f"), live.path().join("d/f")).unwrap();
+        apply(&to, sources, &[action], &mut fine).unwrap();
+        assert_eq!(fs::read_to_string(live.path().join("d/f")).unwrap(), "theirs");
+        assert_eq!(fs::read_to_string(host.path().join("f")).unwrap(), "the host's");
+        assert_eq!(fs::read_dir(host.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn devices_are_never_made() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::open(tree.path()).unwrap();
+        let mut node = root.node(b"/").unwrap().unwrap();
+        node.kind = Kind::Block { device: (8, 0) };
+        let action = Action::Put { path: b"/disk".to_vec(), node, content: Content::None };
+        assert!(apply(&root, Sources { ours: &root, theirs: &root }, &[action], &mut fine).is_err());
+        assert_eq!(fs::read_dir(tree.path()).unwrap().count(), 0);
+    }
+}

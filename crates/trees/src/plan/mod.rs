@@ -1,0 +1,386 @@
+//! The three-way merge: what is to be done to ours, so that it has what theirs did since both were the base.
+//!
+//! ```text
+//!   names that either side changed ─► renames paired ─► each decided alone ─► directories made to fit ─► actions
+//!                                                          │                     │
+//!                                                          └── policy of its path ┴─► or a conflict
+//! ```
+//!
+//! | base | ours    | theirs  | comes to                                                          |
+//! |------|---------|---------|-------------------------------------------------------------------|
+//! | x    | x       | y       | y: only theirs changed it (also: added, deleted)                  |
+//! | x    | y       | x       | y: only ours did                                                  |
+//! | x    | y       | y       | y: both did the same                                              |
+//! | file | content | mode    | both: content, mode, owner and attributes are merged one by one   |
+//! | x    | y       | z       | a conflict, unless the policy of its path says otherwise          |
+//! | dir  | + new   | gone    | the directory with what is new in it                              |
+//! | dir  | file    | + new   | a conflict at the directory; so is the other way round            |
+//!
+//! A file that one side moved and the other changed is changed where it is now: the pool's trees keep a file's number, by
+//! which it is known again. Times are carried along and never compared. Pure but for reading what it is given to read.
+
+mod fit;
+mod links;
+mod one;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::glob::Glob;
+use crate::{Node, Root, TreeError};
+
+pub use links::{OnlyChanged, OtherNames};
+
+/// Whose tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Base,
+    Ours,
+    Theirs,
+}
+
+/// What files hold, as far as a plan must know.
+pub trait Contents {
+    /// Whether two regular files hold the same.
+    fn is_same(&self, one: (Side, &[u8]), other: (Side, &[u8])) -> Result<bool, TreeError>;
+
+    /// A file of a size that is merged line by line; `None` for what is larger, or none.
+    fn text(&self, side: Side, path: &[u8]) -> Result<Option<Vec<u8>>, TreeError>;
+}
+
+/// The three trees, on disk.
+#[derive(Debug)]
+pub struct Trees {
+    pub base: Root,
+    pub ours: Root,
+    pub theirs: Root,
+}
+
+impl Trees {
+    pub fn of(&self, side: Side) -> &Root {
+        match side {
+            Side::Base => &self.base,
+            Side::Ours => &self.ours,
+            Side::Theirs => &self.theirs,
+        }
+    }
+
+    /// What the three have at the paths that either side changed.
+    pub fn gather(&self, changed: &BTreeSet<Vec<u8>>) -> Result<BTreeMap<Vec<u8>, Three>, TreeError> {
+        let at = |side: Side, path: &[u8]| -> Result<Option<At>, TreeError> {
+            Ok(self.of(side).node(path)?.map(|node| At { path: path.to_vec(), node }))
+        };
+        let mut gathered = BTreeMap::new();
+        for path in changed {
+            let three = Three {
+                base: at(Side::Base, path)?,
+                ours: at(Side::Ours, path)?,
+                theirs: at(Side::Theirs, path)?,
+            };
+            gathered.insert(path.clone(), three);
+        }
+        Ok(gathered)
+    }
+}
+
+impl Contents for Trees {
+    fn is_same(&self, one: (Side, &[u8]), other: (Side, &[u8])) -> Result<bool, TreeError> {
+        crate::diff::is_same_content(self.of(one.0), self.of(other.0), one.1, other.1)
+    }
+
+    fn text(&self, side: Side, path: &[u8]) -> Result<Option<Vec<u8>>, TreeError> {
+        self.of(side).read(path, crate::text::TEXT_BYTES_MAX)
+    }
+}
+
+/// What the three trees have at one path, or, of what was moved, at two.
+#[derive(Clone, Debug)]
+pub struct Three {
+    pub base: Option<At>,
+    pub ours: Option<At>,
+    pub theirs: Option<At>,
+}
+
+#[derive(Clone, Debug)]
+pub struct At {
+    pub path: Vec<u8>,
+    pub node: Node,
+}
+
+/// What is done where both sides changed the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// A conflict.
+    #[default]
+    Fail,
+    Ours,
+    Theirs,
+    /// The lines of both, where they are text; what one side deleted and the other changed stays.
+    Union,
+    /// Merged line by line; a conflict where both changed the same lines.
+    Text,
+}
+
+impl Policy {
+    pub const ALL: [Self; 5] = [Self::Fail, Self::Ours, Self::Theirs, Self::Union, Self::Text];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Ours => "ours",
+            Self::Theirs => "theirs",
+            Self::Union => "union",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// Policies by path; the first that matches counts.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    pub rules: Vec<(Glob, Policy)>,
+    pub otherwise: Policy,
+}
+
+impl Policies {
+    fn of(&self, path: &[u8]) -> Policy {
+        let matching = self.rules.iter().find(|(glob, _)| glob.matches(path));
+        matching.map_or(self.otherwise, |(_, policy)| *policy)
+    }
+}
+
+/// One path that both sides changed, each in its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    pub path: Vec<u8>,
+    pub kind: ConflictKind,
+    pub base: Option<Node>,
+    pub ours: Option<Node>,
+    pub theirs: Option<Node>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConflictKind {
+    /// Content, or where a link leads.
+    BothChanged,
+    BothAdded,
+    /// Ours has deleted what theirs has changed.
+    DeletedByOurs,
+    /// Theirs has deleted what ours has changed.
+    DeletedByTheirs,
+    /// A file here, a directory there.
+    Kind,
+    /// Mode, owner or extended attributes.
+    Attributes,
+    /// One side has something else where the other has put things into a directory.
+    Directory,
+}
+
+/// One step of a merge, in the order they are to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A file, or a directory that is empty by then.
+    Remove { path: Vec<u8>, directory: bool },
+    /// Made, or put in the place of what is there.
+    Put { path: Vec<u8>, node: Node, content: Content },
+    /// Mode, owner and attributes of what stays.
+    Attributes { path: Vec<u8>, node: Node },
+    /// One more name of a file that is there by then.
+    Link { path: Vec<u8>, to: Vec<u8> },
+}
+
+impl Action {
+    pub fn path(&self) -> &[u8] {
+        match self {
+            Self::Remove { path, .. }
+            | Self::Put { path, .. }
+            | Self::Attributes { path, .. }
+            | Self::Link { path, .. } => path,
+        }
+    }
+}
+
+/// What a file that is put is to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// All is said by its node.
+    None,
+    Ours {
+        path: Vec<u8>,
+    },
+    Theirs {
+        path: Vec<u8>,
+    },
+    Merged {
+        content: Vec<u8>,
+    },
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    pub actions: Vec<Action>,
+    /// Where there are any, nothing is to be done.
+    pub conflicts: Vec<Conflict>,
+    /// Files of ours changed where theirs moved them, or the other way round: from, to.
+    pub moved: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Files whose lines of both sides were put together.
+    pub merged: Vec<Vec<u8>>,
+}
+
+/// What becomes of one path.
+#[derive(Clone, Debug)]
+enum Outcome {
+    /// As ours has it.
+    Keep,
+    Delete,
+    /// As theirs has it.
+    Take,
+    Mixed {
+        node: Node,
+        content: Content,
+    },
+}
+
+/// Decides what is to be done. `names` are all that either side changed.
+pub fn plan(
+    names: BTreeMap<Vec<u8>, Three>,
+    contents: &dyn Contents,
+    others: &dyn OtherNames,
+    policies: &Policies,
+) -> Result<Plan, TreeError> {
+    let (outcomes, chosen, plan) = (BTreeMap::new(), Vec::new(), Plan::default());
+    let mut planner = Planner { names, outcomes, chosen, contents, policies, plan };
+    planner.pair_moved()?;
+    planner.decide_each()?;
+    planner.fit_kinds();
+    planner.fit_removed();
+    planner.fit_placed();
+    planner.emit(others)?;
+    planner.plan.conflicts.sort_by(|one, other| one.path.cmp(&other.path));
+    planner.plan.conflicts.dedup_by(|one, other| one.path == other.path);
+    Ok(planner.plan)
+}
+
+struct Planner<'a> {
+    names: BTreeMap<Vec<u8>, Three>,
+    outcomes: BTreeMap<Vec<u8>, Outcome>,
+    /// Paths at which a policy chose between a directory and something else, and which side it chose.
+    chosen: Vec<(Vec<u8>, Side)>,
+    contents: &'a dyn Contents,
+    policies: &'a Policies,
+    plan: Plan,
+}
+
+impl Planner<'_> {
+    fn decide_each(&mut self) -> Result<(), TreeError> {
+        let paths: Vec<Vec<u8>> = self.names.keys().cloned().collect();
+        for path in paths {
+            if !self.outcomes.contains_key(&path) {
+                let outcome = self.decide(&path)?;
+                self.outcomes.insert(path, outcome);
+            }
+        }
+        Ok(())
+    }
+
+    fn conflict(&mut self, path: &[u8], kind: ConflictKind) {
+        let three = self.names.get(path);
+        let node = |at: fn(&Three) -> &Option<At>| {
+            three.and_then(|three| at(three).as_ref()).map(|at| at.node.clone())
+        };
+        self.plan.conflicts.push(Conflict {
+            path: path.to_vec(),
+            kind,
+            base: node(|three| &three.base),
+            ours: node(|three| &three.ours),
+            theirs: node(|three| &three.theirs),
+        });
+    }
+
+    /// What is at a path in the end; `None`: nothing.
+    fn at_last(&self, path: &[u8]) -> Option<&Node> {
+        let three = self.names.get(path)?;
+        match self.outcomes.get(path) {
+            Some(Outcome::Delete) => None,
+            Some(Outcome::Take) => three.theirs.as_ref().map(|at| &at.node),
+            Some(Outcome::Mixed { node, .. }) => Some(node),
+            Some(Outcome::Keep) | None => three.ours.as_ref().map(|at| &at.node),
+        }
+    }
+
+    /// Names beneath a directory.
+    fn beneath(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let start = [path, b"/"].concat();
+        // Bytes sort after `/` mostly, and before it rarely: what only begins alike is passed over.
+        self.names
+            .range(start.clone()..)
+            .take_while(|(name, _)| name.starts_with(&start))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// From what is and what is to be, the steps between.
+    fn emit(&mut self, others: &dyn OtherNames) -> Result<(), TreeError> {
+        let mut removals = Vec::new();
+        let mut rest = Vec::new();
+        for (path, three) in &self.names {
+            let ours = three.ours.as_ref().filter(|at| at.path == *path).map(|at| &at.node);
+            let outcome = self.outcomes.get(path).unwrap_or(&Outcome::Keep);
+            let (node, content) = match outcome {
+                Outcome::Keep => continue,
+                Outcome::Delete => (None, Content::None),
+                Outcome::Take => {
+                    let Some(theirs) = &three.theirs else { continue };
+                    (Some(&theirs.node), taken(theirs))
+                }
+                Outcome::Mixed { node, content } => (Some(node), content.clone()),
+            };
+            let directory = ours.is_some_and(Node::is_directory);
+            let in_the_way = ours.is_some() && node.is_none_or(|node| node.is_directory() != directory);
+            if in_the_way {
+                removals.push(Action::Remove { path: path.clone(), directory });
+            }
+            let Some(node) = node else { continue };
+            let stays = !in_the_way && self.holds_already(path, three, ours, node, &content)?;
+            rest.push(match stays {
+                true => Action::Attributes { path: path.clone(), node: node.clone() },
+                false => Action::Put { path: path.clone(), node: node.clone(), content },
+            });
+        }
+        removals.reverse();
+        self.plan.actions = removals;
+        self.plan.actions.extend(self.linked(rest, others)?);
+        Ok(())
+    }
+
+    /// Whether what is there differs in no more than mode, owner and attributes.
+    fn holds_already(
+        &self,
+        path: &[u8],
+        three: &Three,
+        ours: Option<&Node>,
+        node: &Node,
+        content: &Content,
+    ) -> Result<bool, TreeError> {
+        let Some(ours) = ours.filter(|ours| ours.kind == node.kind) else { return Ok(false) };
+        // A link has no mode, and is put anew.
+        match (ours.is_directory(), ours.is_file(), content) {
+            (true, _, _) => Ok(true),
+            (_, true, Content::Ours { path: from }) => Ok(from == path),
+            (_, true, Content::Theirs { path: from }) => {
+                let linked =
+                    three.theirs.as_ref().and_then(|at| at.node.identity).is_some_and(|id| id.links > 1);
+                Ok(!linked && self.contents.is_same((Side::Ours, path), (Side::Theirs, from))?)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+fn taken(at: &At) -> Content {
+    match at.node.is_file() {
+        true => Content::Theirs { path: at.path.clone() },
+        false => Content::None,
+    }
+}
