@@ -23,10 +23,12 @@ mod idempotency;
 mod images;
 mod keys;
 mod layers;
+mod merges;
 mod migrate;
 mod operations;
 mod page;
 mod ports;
+mod races;
 mod reader;
 mod reserve;
 mod rows;
@@ -67,9 +69,11 @@ pub use error::CatalogError;
 pub use execs::{EXECS_KEPT, PROMISE};
 pub use idempotency::{Begun, IDEMPOTENCY_KEPT_MS, Idempotency};
 pub use keys::KeySecret;
+pub use merges::{MergeRow, MergeState};
 pub use migrate::VERSION;
 pub use page::{PAGE_LIMIT_MAX, Page, PageRequest};
 pub use ports::{PUBLISHED_MAX, Published};
+pub use races::{RACES_KEPT, RaceRow};
 pub use rows::{
     EventRow, ExecRow, ExecState, ImageRow, Inserted, KeyRow, LayerRow, Lineage, NewEvent, NewKey,
     OperationRow, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, SnapshotRow,

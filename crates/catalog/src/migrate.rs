@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0006_snapshots.sql"),
     include_str!("../migrations/0007_memory.sql"),
     include_str!("../migrations/0008_secrets.sql"),
+    include_str!("../migrations/0009_merges.sql"),
 ];
 
 /// The version this program writes.

@@ -156,6 +156,14 @@ id! {
     MemoryId = "mem", "a" "memory"
 }
 id! {
+    /// One merge of a sandbox's work into another.
+    MergeId = "mrg", "a" "merge"
+}
+id! {
+    /// Several forks that try the same, and one of them wins.
+    RaceId = "rac", "a" "race"
+}
+id! {
     /// Whose rows these are. One machine starts with one tenant.
     TenantId = "ten", "a" "tenant"
 }

@@ -64,11 +64,20 @@ pub enum SnapshotKind {
     Fork,
     /// What a rotation did away with.
     BeforeRotate,
+    /// So that a merge can be undone.
+    BeforeMerge,
 }
 
 impl SnapshotKind {
-    pub const ALL: [Self; 6] =
-        [Self::Manual, Self::Policy, Self::BeforeRestore, Self::Exec, Self::Fork, Self::BeforeRotate];
+    pub const ALL: [Self; 7] = [
+        Self::Manual,
+        Self::Policy,
+        Self::BeforeRestore,
+        Self::Exec,
+        Self::Fork,
+        Self::BeforeRotate,
+        Self::BeforeMerge,
+    ];
 
     /// As it is stored and shown.
     pub fn as_str(self) -> &'static str {
@@ -79,6 +88,7 @@ impl SnapshotKind {
             Self::Exec => "exec",
             Self::Fork => "fork",
             Self::BeforeRotate => "before-rotate",
+            Self::BeforeMerge => "before-merge",
         }
     }
 }

@@ -11,7 +11,7 @@ use burrow_model::{Fails, Fault, Limits, SandboxId};
 
 use crate::{
     Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine, Obstacle,
-    RestoreOptions, Runtime, RuntimeError,
+    OpenFile, RestoreOptions, Runtime, RuntimeError,
 };
 
 /// `inner`, but one of its calls fails.
@@ -122,6 +122,10 @@ impl<R: Runtime> Runtime for Faulty<R> {
 
     async fn incidents(&self, id: &SandboxId) -> Result<Incidents, RuntimeError> {
         self.run(self.inner.incidents(id)).await
+    }
+
+    async fn open_files(&self, id: &SandboxId) -> Result<Vec<OpenFile>, RuntimeError> {
+        self.run(self.inner.open_files(id)).await
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError> {

@@ -117,6 +117,13 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     /// What the host noticed and the guest cannot know.
     async fn incidents(&self, id: &SandboxId) -> Result<Incidents, RuntimeError>;
 
+    /// The files that its processes have open or mapped. Only for telling: what ends meanwhile is left out, and a driver
+    /// that cannot know says none.
+    async fn open_files(&self, id: &SandboxId) -> Result<Vec<OpenFile>, RuntimeError> {
+        let _ = id;
+        Ok(Vec::new())
+    }
+
     /// Kills the machine if it runs, also when paused, and removes all that `boot` made on the host. Of an unknown
     /// sandbox: nothing to do.
     async fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError>;
@@ -184,6 +191,17 @@ pub enum Ability {
         /// The exact command that mends it, where there is one.
         fix: Option<String>,
     },
+}
+
+/// A file that a process has open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenFile {
+    /// As the host numbers it.
+    pub pid: u32,
+    /// What the process is called.
+    pub program: String,
+    /// Device and number of the file.
+    pub file: (u64, u64),
 }
 
 /// Counters since boot.

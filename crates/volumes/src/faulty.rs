@@ -155,6 +155,14 @@ impl<V: Volumes> Volumes for Faulty<V> {
         self.inner.compare(old, new, times).await
     }
 
+    async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, VolumeError> {
+        self.inner.names_of(tree, path).await
+    }
+
+    async fn sync(&self, id: &SandboxId) -> Result<(), VolumeError> {
+        self.change(self.inner.sync(id)).await
+    }
+
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
         self.change(self.inner.remove_snapshot(id)).await
     }

@@ -150,6 +150,12 @@ pub trait Volumes: fmt::Debug + Send + Sync {
     /// there; a file that changed has changed under each of its names.
     async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, VolumeError>;
 
+    /// Every name of the file at a path of a tree, that one among them; of a directory and of nothing: none.
+    async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, VolumeError>;
+
+    /// Returns when all that was written to a sandbox's volume before this call is on disk.
+    async fn sync(&self, id: &SandboxId) -> Result<(), VolumeError>;
+
     /// Removes a snapshot. Of an unknown one: nothing to do. As durable as [`Volumes::destroy`].
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError>;
 
@@ -467,6 +473,14 @@ impl<V: Volumes + ?Sized> Volumes for Arc<V> {
 
     async fn compare(&self, old: &Tree, new: &Tree, times: Times) -> Result<Comparison, VolumeError> {
         (**self).compare(old, new, times).await
+    }
+
+    async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, VolumeError> {
+        (**self).names_of(tree, path).await
+    }
+
+    async fn sync(&self, id: &SandboxId) -> Result<(), VolumeError> {
+        (**self).sync(id).await
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {

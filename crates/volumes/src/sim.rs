@@ -552,6 +552,15 @@ impl Volumes for Sim {
         Ok(Comparison { paths, more: false })
     }
 
+    async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, VolumeError> {
+        self.state().tree(tree)?;
+        Ok(vec![path.to_vec()])
+    }
+
+    async fn sync(&self, id: &SandboxId) -> Result<(), VolumeError> {
+        self.state().disk(id).map(drop)
+    }
+
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
         let mut state = self.state();
         self.empty(&self.rootfs("snapshots", id.as_str()))?;

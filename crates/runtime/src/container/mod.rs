@@ -25,6 +25,7 @@ mod cgroup;
 mod criu;
 mod hibernate;
 mod launcher;
+mod open;
 mod probe;
 mod process;
 mod report;
@@ -45,7 +46,7 @@ use burrow_model::{Limits, SandboxId};
 
 use crate::{
     Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
-    Obstacle, RestoreOptions, Runtime, RuntimeError,
+    Obstacle, OpenFile, RestoreOptions, Runtime, RuntimeError,
 };
 use boot::{Start, Started, await_report, ended_early};
 use cgroup::{Group, Groups};
@@ -312,6 +313,14 @@ impl Runtime for ContainerRuntime {
             }
             let oom_kills = group.oom_kills().map_err(step("read what happened", id))?;
             Ok(Incidents { oom_kills })
+        })
+        .await
+    }
+
+    async fn open_files(&self, id: &SandboxId) -> Result<Vec<OpenFile>, RuntimeError> {
+        self.work(id, |shared, id| {
+            let pids = shared.live(id)?.pids().map_err(step("list the processes", id))?;
+            Ok(open::files(&pids))
         })
         .await
     }

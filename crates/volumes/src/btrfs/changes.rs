@@ -107,6 +107,21 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// See [`crate::Volumes::names_of`].
+    pub(super) fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, VolumeError> {
+        let opened = self.open_tree(tree)?;
+        let found = || -> io::Result<Vec<Vec<u8>>> {
+            let Some(seen) = look(&opened, &[ROOTFS, path].concat())? else { return Ok(Vec::new()) };
+            if seen.directory {
+                return Ok(Vec::new());
+            }
+            Ok(ioctl::paths_of(&opened, seen.inode)?.iter().filter_map(|name| inside(name)).collect())
+        };
+        found().map_err(step("find the names of a file in", &self.tree_path(tree)))
+    }
+}
+
 /// How many names a glance looks at.
 fn at_a_glance(old: Option<&File>, new: &File) -> io::Result<usize> {
     let mut since = exclusive::base(new);

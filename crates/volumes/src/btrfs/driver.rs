@@ -217,6 +217,22 @@ impl Volumes for BtrfsVolumes {
         self.blocking(move |inner| inner.compare_trees(&old, &new, times)).await
     }
 
+    async fn names_of(&self, tree: &Tree, path: &[u8]) -> Result<Vec<Vec<u8>>, VolumeError> {
+        let (tree, path) = (tree.clone(), path.to_vec());
+        self.blocking(move |inner| inner.names_of(&tree, &path)).await
+    }
+
+    async fn sync(&self, id: &SandboxId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| {
+            let path = inner.locate(&id)?;
+            let volume = File::open(&path).map_err(step("open the volume", &path))?;
+            // What a process would be told by `sync`: contents too, not only the transaction.
+            rustix::fs::syncfs(&volume).map_err(|error| inner.failed("sync the volume", &path)(error.into()))
+        })
+        .await
+    }
+
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), VolumeError> {
         let id = id.clone();
         self.blocking(move |inner| inner.remove(&inner.snapshots, id.as_str())).await

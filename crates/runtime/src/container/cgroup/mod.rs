@@ -26,6 +26,9 @@ use limits::Need;
 /// not outrun it; more than one is needed only if something was being added from outside.
 const KILL_ROUNDS: u32 = 16;
 
+/// Groups inside a sandbox's own that are looked into.
+const GROUPS_MAX: usize = 10_000;
+
 /// All sandboxes' cgroups on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
@@ -172,6 +175,22 @@ impl Group<'_> {
             return event(&main, "populated");
         }
         Ok(!fs::read_to_string(main.join("cgroup.procs"))?.trim().is_empty())
+    }
+
+    /// Its processes, as the host numbers them.
+    pub(crate) fn pids(&self) -> io::Result<Vec<u32>> {
+        let (mut found, mut left): (Vec<u32>, Vec<PathBuf>) = (Vec::new(), self.main().into_iter().collect());
+        // What runs inside may have made groups of its own.
+        while let Some(folder) = left.pop() {
+            let text = fs::read_to_string(folder.join("cgroup.procs"))?;
+            found.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
+            for entry in fs::read_dir(&folder)?.flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) && left.len() < GROUPS_MAX {
+                    left.push(entry.path());
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Kills every process, frozen or not, and returns when none is left.

@@ -254,6 +254,24 @@ async fn a_frozen_sandbox_is_compared_with_what_it_was_made_from_with_times_if_a
     assert!(!read.exists());
 }
 
+#[tokio::test]
+async fn a_file_tells_all_its_names_and_a_directory_none() {
+    let edited = Edited::new().await;
+    let volumes = &edited.pool.volumes;
+    fs::hard_link(edited.rootfs.join("top"), edited.rootfs.join("a/b/also")).unwrap();
+    let frozen = SnapshotId::generate();
+    volumes.sync(&edited.id).await.unwrap();
+    volumes.freeze(&frozen, &edited.id).await.unwrap();
+    let tree = Tree::Frozen(frozen);
+    let mut names = volumes.names_of(&tree, b"/top").await.unwrap();
+    names.sort();
+    assert_eq!(names, [b"/a/b/also".to_vec(), b"/top".to_vec()]);
+    assert_eq!(volumes.names_of(&tree, b"/a/one").await.unwrap(), [b"/a/one".to_vec()]);
+    for none in [&b"/a"[..], b"/", b"/missing"] {
+        assert_eq!(volumes.names_of(&tree, none).await.unwrap(), Vec::<Vec<u8>>::new());
+    }
+}
+
 // === random edits ===
 
 /// What a walk sees of one path.
