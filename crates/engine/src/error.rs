@@ -6,10 +6,12 @@ use burrow_guest::client::GuestError;
 use burrow_images::ImageError;
 use burrow_memory::MemoryError;
 use burrow_model::{
-    DumpId, LimitsError, Name, PolicyError as OwnPolicyError, Refusal, SandboxId, SecretError, SnapshotId,
+    DumpId, LimitsError, Name, PolicyError as OwnPolicyError, RaceId, Refusal, SandboxId, SecretError,
+    SnapshotId,
 };
 use burrow_network::NetworkError;
 use burrow_runtime::RuntimeError;
+use burrow_trees::TreeError;
 use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
 
@@ -151,6 +153,28 @@ pub enum EngineError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Vault(#[from] VaultError),
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    #[error("no sandbox, snapshot or image `{what}`")]
+    TreeNotFound { what: String },
+    #[error("sandboxes `{one}` and `{other}` have no snapshot in common, so nobody can say who changed what")]
+    NoCommonSnapshot { one: SandboxId, other: SandboxId },
+    #[error("sandbox `{id}` cannot be merged into itself")]
+    MergeWithItself { id: SandboxId },
+    #[error("both sandboxes changed {count} things they remember, and nothing was to be merged then")]
+    MemoryContradicts { count: u64 },
+    #[error("no race `{id}`")]
+    RaceNotFound { id: RaceId },
+    #[error("a race has from 1 to {max} attempts, not {given}")]
+    RaceSize { given: usize, max: usize },
+    #[error("{max} races go on already")]
+    RacesMax { max: usize },
+    #[error("race `{id}` is not over")]
+    RaceGoesOn { id: RaceId },
+    #[error("race `{id}` has no winner whose sandbox is there")]
+    NoWinner { id: RaceId },
+    #[error("the two differ in more than {changed} paths, which is too much to look at")]
+    TooDifferent { changed: usize },
     #[error("the daemon is shutting down")]
     ShuttingDown,
     #[error("the engine was told to fail at `{point}`")]
@@ -245,7 +269,26 @@ impl EngineError {
             Self::Volume(error) => error.hint(),
             Self::NetworkPolicy { source } => source.hint(),
             Self::Egress(source) => source.hint(),
-            Self::ServiceNotFound { .. }
+            Self::TreeNotFound { .. } => {
+                Some("`burrow ls`, `burrow snapshot ls --all` and `burrow image ls` list what there is")
+            }
+            Self::TooDifferent { .. } => {
+                Some("compare with something nearer to it: `burrow tree` shows what came from what")
+            }
+            Self::NoCommonSnapshot { .. } => Some(
+                "a fork (`burrow fork`) or a sandbox made from a snapshot can be merged into where it came from",
+            ),
+            Self::MemoryContradicts { .. } => {
+                Some("`--memory list`, `ours`, `theirs` or `both` decides them")
+            }
+            Self::MergeWithItself { .. } => Some("name the child first: `burrow merge CHILD --into PARENT`"),
+            Self::RaceNotFound { .. } => Some("`burrow race ls` lists the races there are"),
+            Self::RacesMax { .. } => Some("wait for one of them, or end one: `burrow race rm`"),
+            Self::RaceGoesOn { .. } => Some("`burrow race wait` waits for its end"),
+            Self::NoWinner { .. } => Some("`burrow race show` tells what became of its attempts"),
+            Self::RaceSize { .. }
+            | Self::Tree(_)
+            | Self::ServiceNotFound { .. }
             | Self::PortReserved { .. }
             | Self::Refused { .. }
             | Self::Gone { .. }

@@ -59,7 +59,18 @@ impl Engine {
         sandbox: &SandboxId,
         options: ExecOptions,
     ) -> Result<StartedExec, EngineError> {
-        self.start_exec(tenant, sandbox, options, None).await
+        self.start_exec(tenant, sandbox, ExecId::generate(), options, None).await
+    }
+
+    /// An exec under an id that the caller chose, and knows to be new.
+    pub(crate) async fn exec_as(
+        &self,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        id: &ExecId,
+        options: ExecOptions,
+    ) -> Result<StartedExec, EngineError> {
+        self.start_exec(tenant, sandbox, id.clone(), options, None).await
     }
 
     /// An exec of which something is promised, durably before it runs.
@@ -70,18 +81,18 @@ impl Engine {
         options: ExecOptions,
         promise: &Promise,
     ) -> Result<StartedExec, EngineError> {
-        self.start_exec(tenant, sandbox, options, Some(promise)).await
+        self.start_exec(tenant, sandbox, ExecId::generate(), options, Some(promise)).await
     }
 
     async fn start_exec(
         &self,
         tenant: &TenantId,
         sandbox: &SandboxId,
+        id: ExecId,
         options: ExecOptions,
         promise: Option<&Promise>,
     ) -> Result<StartedExec, EngineError> {
         let guest = self.guest(tenant, sandbox).await?;
-        let id = ExecId::generate();
         let config = self.shared.image_config(&guest.row.tenant, &guest.row.image).await?;
         let spec = &guest.row.spec;
         let mut env = secrets::environment(&self.shared, &guest.row).await?;

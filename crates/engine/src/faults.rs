@@ -67,9 +67,15 @@ pub const SLEEP_POINTS: &[&str] = &[
     "fork.settled",
 ];
 
+/// Points on the way of a fork's work into its parent.
+pub const MERGE_POINTS: &[&str] =
+    &["merge.begun", "merge.half", "merge.applied", "merge.settled", "merge.remembered"];
+
 #[cfg(any(feature = "faults", debug_assertions))]
 fn is_known(point: &str) -> bool {
-    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS].iter().any(|points| points.contains(&point))
+    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS, MERGE_POINTS]
+        .iter()
+        .any(|points| points.contains(&point))
 }
 
 /// Called right after what the point names has happened.

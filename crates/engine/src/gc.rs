@@ -116,7 +116,8 @@ impl Engine {
             SnapshotKind::Policy
             | SnapshotKind::BeforeRestore
             | SnapshotKind::Exec
-            | SnapshotKind::BeforeRotate => {
+            | SnapshotKind::BeforeRotate
+            | SnapshotKind::BeforeMerge => {
                 let why = if orphan { "its sandbox is gone" } else { "taken automatically" };
                 (orphan || old).then(|| (format!("{why}; {} old", days(age_ms)), true))
             }

@@ -15,12 +15,13 @@
 //! | wake      | network, machine         | undone: hibernated, its dump kept      |
 //! | snapshot  | a dump, a disk snapshot  | undone: as if it had never been asked  |
 //! | restore   | machine, network, volume | completed: with the snapshot's state   |
+//! | merge     | files in the volume      | undone: the files of the snapshot before |
 //!
 //! A hibernate and a snapshot name what they make beside the sandbox in the row's [`Detail`]. A restore replaces what it
 //! could only undo from the snapshot it took first, so it goes on instead. A sandbox's doors to the egress process are part of its network: they are closed before it is released.
 
 use burrow_catalog::OperationRow;
-use burrow_model::{DumpId, OperationId, SandboxId, SnapshotId, TenantId};
+use burrow_model::{DumpId, MergeId, OperationId, SandboxId, SnapshotId, TenantId};
 use serde::{Deserialize, Serialize};
 
 /// One kind of thing on the host that belongs to a sandbox.
@@ -42,6 +43,7 @@ pub enum Operation {
     Wake,
     Snapshot,
     Restore,
+    Merge,
 }
 
 /// Where a sandbox is when an operation has been unwound or completed.
@@ -54,6 +56,8 @@ pub enum Settlement {
     Hibernated,
     /// With the files of the snapshot, and asleep with its processes, or stopped.
     Restored,
+    /// As the operation found it, its files too.
+    Unmerged,
 }
 
 /// What an operation makes or uses beside the sandbox's own resources. Durable with the row, so that it can be undone.
@@ -64,12 +68,14 @@ pub struct Detail {
     pub snapshot: Option<SnapshotId>,
     /// Made by a hibernate or a snapshot; the processes a restore brings back.
     pub dump: Option<DumpId>,
+    /// The merge whose files are changed; `snapshot` holds them as they were.
+    pub merge: Option<MergeId>,
     /// Whether the sandbox was paused before.
     pub paused: bool,
 }
 
 impl Operation {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Create,
         Self::Start,
         Self::Stop,
@@ -78,6 +84,7 @@ impl Operation {
         Self::Wake,
         Self::Snapshot,
         Self::Restore,
+        Self::Merge,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -90,6 +97,7 @@ impl Operation {
             Self::Wake => "wake",
             Self::Snapshot => "snapshot",
             Self::Restore => "restore",
+            Self::Merge => "merge",
         }
     }
 
@@ -103,7 +111,7 @@ impl Operation {
         match self {
             Self::Create | Self::Delete => &[Resource::Volume, Resource::Network, Resource::Machine],
             Self::Start | Self::Stop | Self::Wake | Self::Restore => &[Resource::Network, Resource::Machine],
-            Self::Hibernate | Self::Snapshot => &[],
+            Self::Hibernate | Self::Snapshot | Self::Merge => &[],
         }
     }
 
@@ -114,6 +122,7 @@ impl Operation {
             Self::Hibernate | Self::Snapshot => Settlement::AsBefore,
             Self::Wake => Settlement::Hibernated,
             Self::Restore => Settlement::Restored,
+            Self::Merge => Settlement::Unmerged,
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   Engine ──► Registry ──► one Actor task per sandbox (bounded inbox, owns the row and its State)
-//!                              │ operations: create · start · stop · delete · hibernate · wake · snapshot · restore
-//!                              │ (journaled); pause · resume · update
+//!                              │ operations: create · start · stop · delete · hibernate · wake · snapshot · restore ·
+//!                              │ merge (journaled); pause · resume · update
 //!                              ▼
 //!        catalog   volumes   network   egress   runtime     (the seams; handed in)
 //! ```
@@ -16,6 +16,7 @@
 mod activity;
 mod actor;
 mod clock;
+mod diff;
 mod dump;
 mod egress;
 mod engine;
@@ -24,18 +25,21 @@ mod events;
 mod execs;
 
 pub mod faults;
+mod frozen;
 mod gc;
 mod guest;
 mod idle;
 mod images;
 pub mod journal;
 mod memory;
+mod merge;
 mod operations;
 mod options;
 mod own;
 mod pins;
 mod ports;
 mod promises;
+mod race;
 mod recovery;
 mod registry;
 mod secrets;
@@ -47,10 +51,12 @@ mod upkeep;
 
 pub use activity::GuestStream;
 pub use clock::{Clock, ManualClock, SteadyClock, SystemClock, Times};
+pub use diff::{DiffCounts, DiffEntry, DiffOptions, Diffed};
 pub use egress::{DENIED_MAX, Denied, EgressInForce, EgressSettings, EgressTotals};
 pub use engine::{Created, Engine};
 pub use error::EngineError;
 pub use execs::{ExecOptions, ExecRecord, StartedExec};
+pub use frozen::TreeOf;
 pub use gc::{GcAction, GcItem, GcOptions, GcReport, GcThing};
 pub use guest::Guest;
 pub use images::{
@@ -58,6 +64,7 @@ pub use images::{
     ImageItem, ImageProgress, ItemState, OpenedArchive, Pruned, PullOptions, Removed, Tell, packages_recipe,
 };
 pub use memory::{MemoryScope, ScopedView};
+pub use merge::{MemoryPolicy, MergeChanges, MergeOptions, Merged, OpenFile, PastMerge};
 pub use options::{
     CreateOptions, IdlePolicy, ImagePolicy, LimitsChange, MemoryChange, NetworkChange, Policy, Seams,
     StockPolicy, UpdateOptions,
@@ -65,6 +72,10 @@ pub use options::{
 pub use own::{NoOwnApi, OwnApi};
 pub use ports::{PortList, PortStream};
 pub use promises::{OpenPromise, Promise};
+pub use race::{
+    ATTEMPTS_MAX, Attempt, AttemptChanges, AttemptState, RACE_LABEL, Race, RaceMergeSpec, RaceMerged,
+    RaceSpec, RaceStage,
+};
 pub use secrets::{SecretChanged, SecretStatus, SecretUser};
 pub use services::ServiceStatus;
 pub use snapshots::{

@@ -26,7 +26,7 @@ use crate::actor::{self, Live};
 use crate::journal::{Detail, Operation, Settlement};
 use crate::operations::unwind;
 use crate::shared::Shared;
-use crate::{EngineError, Guest, egress, images, memory, own, snapshots, stock};
+use crate::{EngineError, Guest, egress, images, memory, merge, own, snapshots, stock};
 
 /// Sandboxes looked at side by side.
 const PARALLEL: usize = 16;
@@ -43,6 +43,12 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
                 "could not finish an operation that was under way"
             );
         }
+    }
+    if let Err(error) = merge::complete(shared).await {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "could not bring what a merged child remembers; the next start tries again"
+        );
     }
     stock::clear(shared).await?;
     let rows = shared.seams.catalog.all_sandboxes().await?;
@@ -61,7 +67,7 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
 }
 
 /// Unwinds one open operation and settles its sandbox's row.
-async fn finish(shared: &Shared, operation: &OperationRow) -> Result<(), EngineError> {
+async fn finish(shared: &Arc<Shared>, operation: &OperationRow) -> Result<(), EngineError> {
     let catalog = &shared.seams.catalog;
     let Some(row) = catalog.sandbox(&operation.tenant, &operation.sandbox).await? else {
         // Its sandbox was deleted while a snapshot of it was still being made.
@@ -85,6 +91,7 @@ async fn finish(shared: &Shared, operation: &OperationRow) -> Result<(), EngineE
             catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
         }
         Settlement::Restored => go_on_with_restore(shared, &row, operation, &detail).await?,
+        Settlement::Unmerged => actor::unmerge(shared, &row, operation, &detail).await?,
     }
     Ok(())
 }

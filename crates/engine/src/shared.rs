@@ -13,6 +13,7 @@ use crate::egress::EgressLog;
 use crate::events::Recorder;
 use crate::images::ImageWork;
 use crate::pins::Pins;
+use crate::race::Races;
 use crate::registry::Registry;
 use crate::secrets::SecretChanges;
 use crate::stock::Stock;
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) images: ImageWork,
     pub(crate) pins: Arc<Pins>,
     pub(crate) secrets: SecretChanges,
+    pub(crate) races: Races,
     recorder: Recorder,
     image_configs: Mutex<HashMap<ImageId, ImageConfig>>,
     actors: Actors,
@@ -57,6 +59,7 @@ impl Shared {
             images,
             pins: Arc::default(),
             secrets: SecretChanges::new(),
+            races: Races::default(),
             image_configs: Mutex::new(HashMap::new()),
             actors: Actors { alive: Mutex::new(Some(alive)), ended: tokio::sync::Mutex::new(ended) },
         })
@@ -133,6 +136,7 @@ impl Shared {
     /// Lets what is under way finish, takes no more, and writes down what is queued.
     pub(crate) async fn shutdown(&self) {
         self.images.close();
+        self.races.cancel_all();
         self.registry.close();
         self.actors.alive.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.actors.ended.lock().await.recv().await;

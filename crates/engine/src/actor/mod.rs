@@ -1,7 +1,7 @@
 //! One task per sandbox: the only one who changes it.
 //!
 //! ```text
-//!   create · power (start, stop, pause, resume, delete) · update · sleep (hibernate, wake) · snapshot · restore
+//!   create · power (start, stop, pause, resume, delete) · update · sleep (hibernate, wake) · snapshot · restore · merge
 //! ```
 //!
 //! Requests wait in a bounded inbox and are carried out one after the other, so no two operations of one sandbox ever
@@ -9,12 +9,14 @@
 //! what it asked for.
 
 mod create;
+mod merge;
 mod power;
 mod restore;
 mod sleep;
 mod snapshot;
 mod update;
 
+pub(crate) use merge::unmerge;
 pub(crate) use restore::settled as restored;
 
 use std::path::PathBuf;
@@ -32,6 +34,7 @@ use tracing::Instrument as _;
 use crate::activity::{Activity, Cut};
 use crate::dump::Kept;
 use crate::journal::{Detail, Operation};
+use crate::merge::{MergeWork, Merged};
 use crate::shared::Shared;
 use crate::stock::Ready;
 use crate::{EngineError, Guest, Restored, SnapshotOptions, UpdateOptions, egress};
@@ -121,6 +124,11 @@ pub(crate) enum StateCommand {
         /// What the state that is replaced is kept as.
         undo: Box<SnapshotOptions>,
         reply: Reply<Restored>,
+    },
+    /// Brings the work of another into this one.
+    Merge {
+        work: Box<MergeWork>,
+        reply: Reply<Merged>,
     },
 }
 
@@ -378,6 +386,10 @@ impl Actor {
             StateCommand::Restore { snapshot, files_only, undo, reply } => {
                 let restored = self.restore(*snapshot, files_only, *undo).await;
                 let _ = reply.send(restored);
+            }
+            StateCommand::Merge { work, reply } => {
+                let merged = self.merge(*work).await;
+                let _ = reply.send(merged);
             }
         }
     }

@@ -29,7 +29,7 @@ impl Actor {
         let dump = snapshot.dump.clone().filter(|_| !files_only);
         self.check_restorable(&snapshot, dump.as_ref()).await?;
         let undo = self.keep_present(undo).await?;
-        let detail = Detail { snapshot: Some(snapshot.id.clone()), dump: dump.clone(), paused: false };
+        let detail = Detail { snapshot: Some(snapshot.id.clone()), dump: dump.clone(), ..Detail::default() };
         let (generation, before) = (self.row.generation, self.row.dump.clone());
         let operation = self.begin_with(Operation::Restore, State::Restoring, &detail).await?;
         self.unwatch();
@@ -58,7 +58,7 @@ impl Actor {
 
     /// The snapshot's processes did not come up: better what it was than neither.
     async fn return_to(&mut self, undo: &Snapshot) {
-        let detail = Detail { snapshot: Some(undo.id.clone()), dump: undo.dump.clone(), paused: false };
+        let detail = Detail { snapshot: Some(undo.id.clone()), dump: undo.dump.clone(), ..Detail::default() };
         let returned = async {
             let operation = self.begin_with(Operation::Restore, State::Restoring, &detail).await?;
             self.replace(undo, &detail, &operation.id).await?;
@@ -97,7 +97,7 @@ impl Actor {
         unwind(&self.shared, &self.row, Operation::Restore, &mut |_| Ok(())).await?;
         let volumes = &self.shared.seams.volumes;
         volumes.replace_from_snapshot(&self.row.id, &undo.id, self.disk_bytes()).await?;
-        let detail = Detail { snapshot: None, dump: undo.dump.clone(), paused: false };
+        let detail = Detail { snapshot: None, dump: undo.dump.clone(), ..Detail::default() };
         self.store(settled(&self.row, undo, &detail, self.shared.now_ms()), Some(operation)).await
     }
 

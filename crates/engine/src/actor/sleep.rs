@@ -38,6 +38,7 @@ impl Actor {
             snapshot: None,
             dump: Some(DumpId::generate()),
             paused: self.row.state == State::Paused,
+            ..Detail::default()
         };
         let operation = self.begin_with(Operation::Hibernate, State::Hibernating, &detail).await?;
         let dump = detail.dump.clone().expect("it was just made");

@@ -134,6 +134,7 @@ impl Actor {
             snapshot: Some(snapshot.id.clone()),
             dump: dump.clone(),
             paused: self.row.state == State::Paused,
+            ..Detail::default()
         };
         let operation =
             Operation::Snapshot.row(&self.row.tenant, &self.row.id, &detail, self.shared.now_ms());
@@ -197,7 +198,7 @@ impl Actor {
     }
 
     /// Whatever a dump left standing still goes on, if it is one that runs.
-    async fn go_on_after_dump(&self) -> Result<(), EngineError> {
+    pub(super) async fn go_on_after_dump(&self) -> Result<(), EngineError> {
         match (&self.live, self.row.state) {
             (Some(live), State::Running) => Ok(live.runtime.resume(&self.row.id).await?),
             _ => Ok(()),

@@ -1,0 +1,241 @@
+//! The parent's part of a merge. See [`crate::merge`].
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+
+use burrow_catalog::{MergeRow, MergeState, SandboxRow};
+use burrow_model::{MergeId, Request, Snapshot, SnapshotKind, State};
+use burrow_trees::plan::Action;
+use burrow_volumes::Tree;
+use tokio::time::Instant;
+
+use super::Actor;
+use crate::frozen::Held;
+use crate::journal::{Detail, Operation};
+use crate::merge::{
+    MemoryPolicy, MergeWork, Merged, OpenFile, Planned, Record, apply_plan, memory_merge, planned, take_back,
+};
+use crate::{EngineError, SnapshotOptions, faults, snapshots};
+
+/// Open files that are told; more are of no more use.
+const OPEN_MAX: usize = 1_000;
+
+impl Actor {
+    pub(super) async fn merge(&mut self, work: MergeWork) -> Result<Merged, EngineError> {
+        self.admit(Request::Snapshot, "merge into")?;
+        // Processes that are on disk expect their files as they left them, so they are brought back first.
+        if self.row.state == State::Hibernated {
+            self.start().await?;
+        }
+        let since = Instant::now();
+        let options = SnapshotOptions {
+            description: format!("before merging {}", work.child.id),
+            ..SnapshotOptions::automatic(SnapshotKind::BeforeMerge, true)
+        };
+        let undo = self.snapshot_standing_still(&options).await?;
+        let merged = self.merge_standing_still(&work, &undo).await;
+        let went_on = self.go_on_after_dump().await;
+        work.theirs.let_go().await;
+        // Where nothing was done, nothing is to be undone.
+        let applied = merged.as_ref().is_ok_and(|merged| merged.applied);
+        if !applied && let Err(error) = snapshots::remove_snapshot(&self.shared, &undo).await {
+            tracing::warn!(
+                snapshot = %undo.id, error = &error as &dyn std::error::Error,
+                "could not remove the snapshot of a merge that did nothing"
+            );
+        }
+        went_on?;
+        let mut merged = merged?;
+        merged.pause_us = match self.live {
+            Some(_) => u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX),
+            None => 0,
+        };
+        if merged.applied {
+            let detail = serde_json::json!({
+                "child": merged.child, "merge": merged.id, "undo": undo.id, "paths": merged.changes.total,
+            });
+            self.event("sandbox.merged", detail);
+        }
+        Ok(merged)
+    }
+
+    async fn merge_standing_still(
+        &mut self,
+        work: &MergeWork,
+        undo: &Snapshot,
+    ) -> Result<Merged, EngineError> {
+        let shared = self.shared.clone();
+        let ours = Held::pinned(&shared, Tree::Snapshot(undo.id.clone())).await?;
+        let planned = planned(&shared, &work.base, &ours, &work.theirs, &work.options).await?;
+        // Looked at before anything is done: what contradicts and must not is told while nothing has changed.
+        let memory = memory_merge(&shared, &self.row, &work.child, work.options.memory, true).await?;
+        let mut merged = Merged {
+            parent: self.row.id.clone(),
+            child: work.child.id.clone(),
+            base: work.base_id.clone(),
+            applied: false,
+            id: None,
+            undo: None,
+            changes: planned.changes.clone(),
+            conflicts: planned.plan.conflicts.clone(),
+            open: Vec::new(),
+            noise: planned.noise.clone(),
+            memory,
+            pause_us: 0,
+        };
+        let brings = merged.memory.as_ref().is_some_and(|memory| *memory != Default::default());
+        if !merged.conflicts.is_empty() || (planned.plan.actions.is_empty() && !brings) {
+            return Ok(merged);
+        }
+        merged.open = self.open_files(&planned).await;
+        let id = self.carry_out(work, undo, planned).await?;
+        merged.memory = self.remember(work, &id).await?;
+        merged.applied = true;
+        merged.id = Some(id);
+        merged.undo = Some(undo.clone());
+        Ok(merged)
+    }
+
+    /// The files, from the intent to the commit.
+    async fn carry_out(
+        &mut self,
+        work: &MergeWork,
+        undo: &Snapshot,
+        planned: Planned,
+    ) -> Result<MergeId, EngineError> {
+        let catalog = &self.shared.seams.catalog;
+        let id = MergeId::generate();
+        let record = Record {
+            base: work.base_id.clone(),
+            undo: undo.id.clone(),
+            memory: work.options.memory,
+            changes: planned.changes,
+        };
+        let record = serde_json::to_value(&record).expect("ids and paths are JSON");
+        let detail = Detail {
+            snapshot: Some(undo.id.clone()),
+            merge: Some(id.clone()),
+            paused: self.row.state == State::Paused,
+            ..Detail::default()
+        };
+        let now_ms = self.shared.now_ms();
+        let operation = Operation::Merge.row(&self.row.tenant, &self.row.id, &detail, now_ms);
+        let row = MergeRow {
+            id: id.clone(),
+            tenant: self.row.tenant.clone(),
+            sandbox: self.row.id.clone(),
+            child: work.child.id.clone(),
+            state: MergeState::Applying,
+            created_ms: now_ms,
+            merge: record.clone(),
+        };
+        catalog.begin_merge(row, operation.clone()).await?;
+        let done = async {
+            faults::hit("merge.begun")?;
+            apply_plan(&self.shared, &self.row.id, planned.trees, planned.plan.actions).await?;
+            faults::hit("merge.applied")?;
+            catalog.settle_merge(&id, record, operation.id.clone()).await?;
+            Ok::<_, EngineError>(())
+        };
+        if let Err(error) = done.await {
+            // What cannot be taken back now stays in the journal, for the next start.
+            take_back(&self.shared, &self.row, &undo.id).await?;
+            catalog.drop_merge(&id, operation.id).await?;
+            return Err(error);
+        }
+        faults::hit("merge.settled")?;
+        Ok(id)
+    }
+
+    async fn remember(
+        &self,
+        work: &MergeWork,
+        id: &MergeId,
+    ) -> Result<Option<burrow_memory::merge::Merged>, EngineError> {
+        // What the dry run found may have become more meanwhile; then it is listed.
+        let policy = match work.options.memory {
+            MemoryPolicy::Fail => MemoryPolicy::List,
+            policy => policy,
+        };
+        let merged = memory_merge(&self.shared, &self.row, &work.child, policy, false).await?;
+        self.shared.seams.catalog.finish_merge(id, None).await?;
+        faults::hit("merge.remembered")?;
+        Ok(merged)
+    }
+
+    /// Files about to be replaced or removed that processes of the parent have open. Only told, so what cannot be found
+    /// out is left out.
+    async fn open_files(&self, planned: &Planned) -> Vec<OpenFile> {
+        let (Some(live), Ok(root)) = (&self.live, self.root().await) else { return Vec::new() };
+        let Ok(open) = live.runtime.open_files(&self.row.id).await else { return Vec::new() };
+        let replaced = planned.plan.actions.iter().filter(|action| {
+            matches!(
+                action,
+                Action::Put { .. } | Action::Remove { directory: false, .. } | Action::Link { .. }
+            )
+        });
+        let mut found = Vec::new();
+        let mut by_file: BTreeMap<(u64, u64), Vec<&burrow_runtime::OpenFile>> = BTreeMap::new();
+        for file in &open {
+            by_file.entry(file.file).or_default().push(file);
+        }
+        if by_file.is_empty() {
+            return found;
+        }
+        for action in replaced {
+            let Some(file) = identity(&root, action.path()) else { continue };
+            for holder in by_file.get(&file).into_iter().flatten() {
+                if found.len() >= OPEN_MAX {
+                    return found;
+                }
+                let path = String::from_utf8_lossy(action.path()).into_owned();
+                found.push(OpenFile { path, pid: holder.pid, program: holder.program.clone() });
+            }
+        }
+        found
+    }
+}
+
+/// Device and number of the file at a path, of the tree that processes see.
+fn identity(root: &std::path::Path, path: &[u8]) -> Option<(u64, u64)> {
+    let root = burrow_trees::Root::open(root).ok()?;
+    let found = root.file(path).ok()??.metadata().ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// After a crash in the midst of a merge: the files as they were, then the processes go on.
+pub(crate) async fn unmerge(
+    shared: &std::sync::Arc<crate::shared::Shared>,
+    row: &SandboxRow,
+    operation: &burrow_catalog::OperationRow,
+    detail: &Detail,
+) -> Result<(), EngineError> {
+    let machine: Option<burrow_runtime::Machine> =
+        row.machine.clone().and_then(|machine| serde_json::from_value(machine).ok());
+    let runtime = shared.runtime(&row.spec.driver).ok();
+    let live = match (&machine, &runtime) {
+        (Some(machine), Some(runtime)) => runtime.adopt(&row.id, machine).await?,
+        _ => false,
+    };
+    if let (Some(runtime), true) = (&runtime, live) {
+        // It stands still; said again, since nothing may be written until the files are back.
+        runtime.pause(&row.id).await?;
+    }
+    if let Some(undo) = &detail.snapshot {
+        take_back(shared, row, undo).await?;
+    }
+    if let Some(merge) = &detail.merge {
+        shared.seams.catalog.drop_merge(merge, operation.id.clone()).await?;
+    } else {
+        shared.seams.catalog.finish_operation(&operation.id).await?;
+    }
+    if let (Some(runtime), Some(machine), true) = (&runtime, &machine, live) {
+        runtime.mend(&row.id, machine, detail.paused).await?;
+    }
+    if let Some(undo) = &detail.snapshot
+        && let Some(snapshot) = shared.seams.catalog.snapshot(&row.tenant, undo).await?
+    {
+        snapshots::remove_snapshot(shared, &snapshot).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Trees that are compared: of images, of snapshots, and of sandboxes as they are at one moment; and where two of them part.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burrow_catalog::SandboxRow;
+use burrow_model::{Image, ImageId, Snapshot, SnapshotId, TenantId};
+use burrow_volumes::Tree;
+
+use crate::EngineError;
+use crate::pins::{Pin, Pins};
+use crate::shared::Shared;
+
+/// Steps back into the past that are taken at most: more than one sandbox has snapshots, and some of its ancestors'.
+const ANCESTORS_MAX: usize = 4_000;
+
+/// What can be compared with another.
+#[derive(Clone, Debug)]
+pub enum TreeOf {
+    Sandbox(Box<SandboxRow>),
+    Snapshot(Box<Snapshot>),
+    Image(Box<Image>),
+}
+
+impl TreeOf {
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Sandbox(row) => row.id.as_str(),
+            Self::Snapshot(snapshot) => snapshot.id.as_str(),
+            Self::Image(image) => image.id.as_str(),
+        }
+    }
+}
+
+/// A tree that stays as it is, and where it is, until it is let go.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) tree: Tree,
+    pub(crate) path: PathBuf,
+    shared: Arc<Shared>,
+    _pin: Option<Pin>,
+    /// A copy of a sandbox's, to be removed.
+    frozen: Option<SnapshotId>,
+}
+
+impl Held {
+    /// Of a sandbox: as it is at this moment.
+    pub(crate) async fn hold(shared: &Arc<Shared>, of: &TreeOf) -> Result<Self, EngineError> {
+        let volumes = &shared.seams.volumes;
+        match of {
+            TreeOf::Sandbox(row) => {
+                let frozen = SnapshotId::generate();
+                volumes.freeze(&frozen, &row.id).await?;
+                let (tree, path) = (Tree::Frozen(frozen.clone()), PathBuf::new());
+                let mut held = Self { tree, path, shared: shared.clone(), _pin: None, frozen: Some(frozen) };
+                held.path = volumes.locate_tree(&held.tree).await?;
+                Ok(held)
+            }
+            TreeOf::Snapshot(snapshot) => Self::pinned(shared, Tree::Snapshot(snapshot.id.clone())).await,
+            TreeOf::Image(image) => Self::pinned(shared, Tree::Image(image.id.clone())).await,
+        }
+    }
+
+    /// Of what does not change by itself.
+    pub(crate) async fn pinned(shared: &Arc<Shared>, tree: Tree) -> Result<Self, EngineError> {
+        let pin = match &tree {
+            Tree::Snapshot(id) => {
+                let gone = || EngineError::SnapshotNotFound { what: id.to_string() };
+                Some(Pins::pin(&shared.pins, id).ok_or_else(gone)?)
+            }
+            Tree::Image(_) | Tree::Frozen(_) => None,
+        };
+        let path = shared.seams.volumes.locate_tree(&tree).await?;
+        Ok(Self { tree, path, shared: shared.clone(), _pin: pin, frozen: None })
+    }
+
+    pub(crate) async fn let_go(mut self) {
+        if let Some(frozen) = self.frozen.take() {
+            thaw(&self.shared, &frozen).await;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // After a failure, or if whoever asked went away.
+        if let (Some(frozen), Ok(runtime)) = (self.frozen.take(), tokio::runtime::Handle::try_current()) {
+            let shared = self.shared.clone();
+            runtime.spawn(async move { thaw(&shared, &frozen).await });
+        }
+    }
+}
+
+async fn thaw(shared: &Shared, frozen: &SnapshotId) {
+    if let Err(error) = shared.seams.volumes.thaw(frozen).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "could not remove what was compared; the next start does"
+        );
+    }
+}
+
+/// The trees something came from, itself first if it does not change, the nearest before the farther.
+pub(crate) async fn ancestors(
+    shared: &Shared,
+    tenant: &TenantId,
+    of: &TreeOf,
+) -> Result<Vec<Tree>, EngineError> {
+    let catalog = &shared.seams.catalog;
+    let (mut next, image): (Option<SnapshotId>, &ImageId) = match of {
+        TreeOf::Sandbox(row) => {
+            let latest = catalog.latest_snapshot_of(&row.id).await?.map(|latest| latest.id);
+            (latest.or_else(|| row.origin.as_ref().map(|origin| origin.snapshot.clone())), &row.image)
+        }
+        TreeOf::Snapshot(snapshot) => (Some(snapshot.id.clone()), &snapshot.image),
+        TreeOf::Image(image) => (None, &image.id),
+    };
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    let mut image = image.clone();
+    while let Some(id) = next.take() {
+        if found.len() >= ANCESTORS_MAX || !seen.insert(id.clone()) {
+            break;
+        }
+        // One that was removed leads nowhere; its image is what is left.
+        let Some(snapshot) = catalog.snapshot(tenant, &id).await? else { break };
+        found.push(Tree::Snapshot(id));
+        image = snapshot.image;
+        next = snapshot.parent;
+    }
+    // A fork's own image is its parent's, so both lines end in the same one.
+    found.push(Tree::Image(image));
+    Ok(found)
+}
+
+/// The nearest tree that both came from.
+pub(crate) async fn common(
+    shared: &Shared,
+    tenant: &TenantId,
+    one: &TreeOf,
+    other: &TreeOf,
+) -> Result<Option<Tree>, EngineError> {
+    let others: HashSet<Tree> = ancestors(shared, tenant, other).await?.into_iter().collect();
+    Ok(ancestors(shared, tenant, one).await?.into_iter().find(|tree| others.contains(tree)))
+}

@@ -1,0 +1,198 @@
+//! One attempt: its command to the end, and what the judge says of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use burrow_guest::client::GuestError;
+use burrow_guest::protocol::{AttachNotice, ExecState, Frame, ReadMode, StdinMode};
+use burrow_model::{ExecId, RaceId, TenantId};
+
+use super::{Attempt, AttemptState, RaceSpec};
+use crate::diff::DiffOptions;
+use crate::frozen::TreeOf;
+use crate::{Engine, EngineError, ExecOptions};
+
+/// One wait for an exec's end; the next follows.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// A judge that takes longer gives no score.
+const JUDGE_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// Bytes of a judge's output that are kept: its last line is a number.
+const JUDGE_BYTES_MAX: usize = 64 << 10;
+
+/// Output of an attempt's command that stays to be read.
+const RING_BYTES: u32 = 1 << 20;
+
+pub(super) struct Runner<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) tenant: &'a TenantId,
+    pub(super) race: &'a RaceId,
+    pub(super) spec: &'a RaceSpec,
+    pub(super) base: Option<&'a burrow_model::Snapshot>,
+}
+
+/// Who stores an attempt as it now is; what follows happens after that.
+#[async_trait::async_trait]
+pub(super) trait Store: Send + Sync {
+    async fn store(&self, attempt: &Attempt) -> Result<(), EngineError>;
+}
+
+impl Runner<'_> {
+    /// From wherever it is to its end. A failure of its own ends the attempt, not the race.
+    pub(super) async fn run(&self, mut attempt: Attempt, store: &dyn Store) -> Result<(), EngineError> {
+        if let Err(error) = self.try_run(&mut attempt, store).await {
+            if matches!(error, EngineError::ShuttingDown | EngineError::Catalog(_)) {
+                return Err(error);
+            }
+            attempt.state = AttemptState::Failed;
+            attempt.why = Some(error.to_string());
+            store.store(&attempt).await?;
+        }
+        Ok(())
+    }
+
+    async fn try_run(&self, attempt: &mut Attempt, store: &dyn Store) -> Result<(), EngineError> {
+        if attempt.state == AttemptState::Waiting {
+            // Named before it is started, so that whoever comes after a crash finds it, or knows that it never was.
+            attempt.exec = Some(ExecId::generate());
+            attempt.state = AttemptState::Running;
+            attempt.started_ms = Some(self.engine.now_ms());
+            store.store(attempt).await?;
+        }
+        if attempt.state == AttemptState::Running {
+            self.follow(attempt).await?;
+            attempt.changes = self.changes(attempt).await;
+            attempt.state = match self.spec.judge {
+                Some(_) => AttemptState::Judging,
+                None => AttemptState::Ended,
+            };
+            store.store(attempt).await?;
+        }
+        if attempt.state == AttemptState::Judging {
+            match self.judge(attempt).await? {
+                Ok(score) => attempt.score = Some(score),
+                Err(why) => attempt.why = Some(why),
+            }
+            attempt.state = AttemptState::Ended;
+            store.store(attempt).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts its command unless that was done, and waits for its end.
+    async fn follow(&self, attempt: &mut Attempt) -> Result<(), EngineError> {
+        let Some(exec) = attempt.exec.clone() else { return Ok(()) };
+        // A sandbox that was stopped meanwhile is started for it; what ran in it is lost then, and told.
+        let known = self.engine.exec_info(self.tenant, &attempt.sandbox, &exec).await;
+        if let Err(EngineError::ExecNotFound { .. }) = known {
+            let options = self.options(&self.spec.run, attempt, None);
+            self.engine.exec_as(self.tenant, &attempt.sandbox, &exec, options).await?;
+        } else {
+            known?;
+        }
+        loop {
+            let record = self.engine.wait_exec(self.tenant, &attempt.sandbox, &exec, WAIT).await?;
+            match record.info.map(|info| info.state) {
+                Some(ExecState::Running) => {}
+                Some(ExecState::Ended(outcome)) => {
+                    attempt.exit_code = outcome.exit_code;
+                    attempt.took_ms = Some(outcome.wall_us / 1000);
+                    if outcome.timed_out {
+                        attempt.why = Some("it took too long".to_owned());
+                    }
+                    return Ok(());
+                }
+                None => return Err(EngineError::NoExec { what: exec.to_string() }),
+            }
+        }
+    }
+
+    /// What it changed since all attempts were the same. What cannot be told is not.
+    async fn changes(&self, attempt: &Attempt) -> Option<super::AttemptChanges> {
+        let row = self.engine.get(self.tenant, &attempt.sandbox).await.ok()?;
+        let (old, new) = (TreeOf::Snapshot(Box::new(self.base?.clone())), TreeOf::Sandbox(Box::new(row)));
+        let options = DiffOptions { globs: Vec::new(), all: false, content: false, entries_max: 0 };
+        let diffed = self.engine.diff(self.tenant, &old, &new, options).await.ok()?;
+        Some(diffed.counts.into())
+    }
+
+    /// The judge's score, or why there is none.
+    async fn judge(&self, attempt: &Attempt) -> Result<Result<f64, String>, EngineError> {
+        let Some(judge) = &self.spec.judge else { return Ok(Err("nobody judges".to_owned())) };
+        let options = self.options(judge, attempt, Some(ReadMode::Lossless));
+        let started = self.engine.exec(self.tenant, &attempt.sandbox, options).await?;
+        let (guest, mut connection) = (started.guest, started.connection);
+        let mut output = Vec::new();
+        let outcome = loop {
+            match connection.next().await.map_err(|error| guest.error(error))? {
+                Some(Frame::Stdout { bytes, .. }) => {
+                    output.extend_from_slice(&bytes);
+                    let excess = output.len().saturating_sub(JUDGE_BYTES_MAX);
+                    output.drain(..excess);
+                }
+                Some(Frame::Stderr { .. }) => {}
+                Some(Frame::Control(json)) => {
+                    match burrow_guest::client::parse(&json).map_err(|error| guest.error(error))? {
+                        AttachNotice::Exit(info) => break info.state,
+                        AttachNotice::Gap { .. } | AttachNotice::Drained { .. } => {}
+                    }
+                }
+                Some(Frame::Bytes(_) | Frame::End) => return Err(guest.error(GuestError::OutOfTurn)),
+                None => return Err(guest.error(GuestError::HungUp)),
+            }
+        };
+        Ok(match outcome {
+            ExecState::Ended(outcome) if outcome.exit_code == Some(0) => score(&output),
+            ExecState::Ended(outcome) if outcome.timed_out => Err("the judge took too long".to_owned()),
+            ExecState::Ended(_) | ExecState::Running => Err("the judge turned it down".to_owned()),
+        })
+    }
+
+    fn options(&self, argv: &[String], attempt: &Attempt, attach: Option<ReadMode>) -> ExecOptions {
+        let mut env = BTreeMap::new();
+        env.insert("BURROW_RACE".to_owned(), self.race.to_string());
+        env.insert("BURROW_ATTEMPT".to_owned(), attempt.number.to_string());
+        if let Some(code) = attempt.exit_code {
+            env.insert("BURROW_EXIT_CODE".to_owned(), code.to_string());
+        }
+        let judge_ms = u64::try_from(JUDGE_TIME_MAX.as_millis()).unwrap_or(u64::MAX);
+        ExecOptions {
+            argv: argv.to_vec(),
+            env,
+            workdir: None,
+            user: None,
+            stdin: StdinMode::Null,
+            terminal: None,
+            timeout_ms: if attach.is_some() { Some(judge_ms) } else { self.spec.timeout_ms },
+            ring_bytes: RING_BYTES,
+            attach,
+            hold: attach.is_some(),
+            then_stop: false,
+        }
+    }
+}
+
+/// The number on the last line that is not empty.
+fn score(output: &[u8]) -> Result<f64, String> {
+    let text = String::from_utf8_lossy(output);
+    let last = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    match last.parse::<f64>() {
+        Ok(score) if score.is_finite() => Ok(score),
+        _ => Err("the judge's last line is no number".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_score_is_the_number_on_the_last_line() {
+        assert_eq!(score(b"thinking\n 0.75 \n\n"), Ok(0.75));
+        assert_eq!(score(b"-3"), Ok(-3.0));
+        for none in [&b""[..], b"nan", b"inf", b"1\nnone"] {
+            assert!(score(none).is_err());
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Takes a race from stage to stage, each written down before it is begun.
+
+use async_trait::async_trait;
+use burrow_catalog::{PageRequest, SandboxFilter};
+use burrow_model::{Name, TenantId};
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::{Mutex, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::attempt::{Runner, Store};
+use super::{Attempt, AttemptState, RACE_LABEL, Race, RaceMerged, RaceStage};
+use crate::{Engine, EngineError, ForkOptions};
+
+/// A race under way, and those who watch it.
+struct Driver {
+    engine: Engine,
+    tenant: TenantId,
+    told: watch::Sender<Race>,
+    /// One change at a time is written down.
+    writing: Mutex<()>,
+}
+
+pub(super) fn spawn(engine: Engine, tenant: TenantId, told: watch::Sender<Race>, cancel: CancellationToken) {
+    let id = told.borrow().id.clone();
+    let span = tracing::info_span!("race", %id);
+    let alive = engine.shared.sign_of_life();
+    let shared = engine.shared.clone();
+    let driver = Driver { engine, tenant, told, writing: Mutex::new(()) };
+    let work = async move {
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = driver.drive() => {}
+        }
+        shared.races.lock().remove(&id);
+        drop((driver, alive));
+    };
+    tokio::spawn(work.instrument(span));
+}
+
+impl Driver {
+    fn race(&self) -> Race {
+        self.told.borrow().clone()
+    }
+
+    async fn drive(&self) {
+        while !self.race().is_done() {
+            let stage = self.race().stage;
+            let stepped = match stage {
+                RaceStage::Forking => self.fork().await,
+                RaceStage::Running => self.run_all().await,
+                RaceStage::Choosing => self.choose().await,
+                RaceStage::Merging => self.merge().await,
+                RaceStage::Cleaning => self.clean().await,
+                RaceStage::Done => Ok(()),
+            };
+            match stepped {
+                Ok(()) => {}
+                // The next start goes on from here.
+                Err(EngineError::ShuttingDown | EngineError::Catalog(_)) => return,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a race ended early");
+                    let next =
+                        if stage == RaceStage::Cleaning { RaceStage::Done } else { RaceStage::Cleaning };
+                    let failed = self.change(|race| {
+                        race.failure = Some(error.to_string());
+                        race.stage = next;
+                    });
+                    if failed.await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        let race = self.race();
+        let detail = serde_json::json!({ "race": race.id, "winner": race.winner, "failure": race.failure });
+        self.engine.shared.event(&self.tenant, "race.ended", Some(&race.parent), detail);
+    }
+
+    /// Writes a change down, then tells of it.
+    async fn change(&self, change: impl FnOnce(&mut Race)) -> Result<(), EngineError> {
+        let _turn = self.writing.lock().await;
+        let mut race = self.race();
+        change(&mut race);
+        race.version += 1;
+        if race.is_done() {
+            race.ended_ms = Some(self.engine.now_ms());
+        }
+        let stored = serde_json::to_value(&race).expect("a race is JSON");
+        self.engine.shared.seams.catalog.update_race(&race.id, race.is_done(), stored).await?;
+        self.told.send_replace(race);
+        Ok(())
+    }
+
+    async fn fork(&self) -> Result<(), EngineError> {
+        let race = self.race();
+        // Of a fork that was cut short nobody knows which children are whole: all go, and it is done again.
+        for row in labelled(&self.engine, &self.tenant, &race).await? {
+            gone(self.engine.delete(&self.tenant, &row).await)?;
+        }
+        let short = &race.id.as_str()[3..9];
+        let name = |number: usize| -> Option<Name> { format!("race-{short}-{number}").parse().ok() };
+        let mut labels = self.engine.get(&self.tenant, &race.parent).await?.spec.labels;
+        labels.insert(RACE_LABEL.to_owned(), race.id.to_string());
+        let options = ForkOptions {
+            count: race.spec.attempts,
+            names: (1..=race.spec.attempts).filter_map(name).collect(),
+            files_only: race.spec.files_only,
+            labels: Some(labels),
+            lifetime: None,
+        };
+        let forked = self.engine.fork(&self.tenant, &race.parent, options).await?;
+        let mut attempts = Vec::new();
+        for (index, child) in forked.children.into_iter().enumerate() {
+            attempts.push(Attempt {
+                number: index + 1,
+                sandbox: child?.id,
+                state: AttemptState::Waiting,
+                exec: None,
+                exit_code: None,
+                score: None,
+                started_ms: None,
+                took_ms: None,
+                why: None,
+                changes: None,
+                gone: false,
+            });
+        }
+        let base = forked.base;
+        self.change(|race| {
+            race.attempts = attempts;
+            race.base = Some(base);
+            race.stage = RaceStage::Running;
+        })
+        .await
+    }
+
+    async fn run_all(&self) -> Result<(), EngineError> {
+        let race = self.race();
+        let base = match &race.base {
+            Some(base) => self.engine.shared.seams.catalog.snapshot(&self.tenant, base).await?,
+            None => None,
+        };
+        let runner = Runner {
+            engine: &self.engine,
+            tenant: &self.tenant,
+            race: &race.id,
+            spec: &race.spec,
+            base: base.as_ref(),
+        };
+        // Owned, so that what is driven holds no borrow but of the race itself.
+        let runs: Vec<_> =
+            race.attempts.clone().into_iter().map(|attempt| runner.run(attempt, self)).collect();
+        let ended: Vec<_> = stream::iter(runs).buffer_unordered(race.spec.parallel.max(1)).collect().await;
+        ended.into_iter().collect::<Result<Vec<()>, _>>()?;
+        self.change(|race| race.stage = RaceStage::Choosing).await
+    }
+
+    async fn choose(&self) -> Result<(), EngineError> {
+        self.change(|race| {
+            race.winner = race.best();
+            let merges = race.spec.merge_winner && race.winner.is_some();
+            race.stage = if merges { RaceStage::Merging } else { RaceStage::Cleaning };
+        })
+        .await
+    }
+
+    async fn merge(&self) -> Result<(), EngineError> {
+        let race = self.race();
+        if let Some(winner) = race.winner() {
+            let options = race.spec.merge.options();
+            let merged = self.engine.merge(&self.tenant, &race.parent, &winner.sandbox, options).await?;
+            let merged = RaceMerged::of(&merged);
+            self.change(|race| race.merged = Some(merged)).await?;
+        }
+        self.change(|race| race.stage = RaceStage::Cleaning).await
+    }
+
+    async fn clean(&self) -> Result<(), EngineError> {
+        let race = self.race();
+        if !race.spec.keep {
+            // The winner stays until its work is home.
+            let home = race.merged.as_ref().is_some_and(RaceMerged::is_home);
+            let goes = |attempt: &Attempt| race.winner != Some(attempt.number) || home;
+            clean(&self.engine, &self.tenant, &race, &goes).await?;
+            let numbers: Vec<usize> =
+                race.attempts.iter().filter(|attempt| goes(attempt)).map(|attempt| attempt.number).collect();
+            self.change(|race| {
+                for attempt in race.attempts.iter_mut().filter(|attempt| numbers.contains(&attempt.number)) {
+                    attempt.gone = true;
+                }
+            })
+            .await?;
+        }
+        self.change(|race| race.stage = RaceStage::Done).await
+    }
+}
+
+#[async_trait]
+impl Store for Driver {
+    async fn store(&self, attempt: &Attempt) -> Result<(), EngineError> {
+        let attempt = attempt.clone();
+        self.change(|race| {
+            if let Some(place) = race.attempts.iter_mut().find(|known| known.number == attempt.number) {
+                *place = attempt;
+            }
+        })
+        .await
+    }
+}
+
+/// Deletes the sandboxes of attempts.
+pub(super) async fn clean(
+    engine: &Engine,
+    tenant: &TenantId,
+    race: &Race,
+    goes: &(dyn Fn(&Attempt) -> bool + Send + Sync),
+) -> Result<(), EngineError> {
+    for attempt in race.attempts.iter().filter(|attempt| goes(attempt) && !attempt.gone) {
+        gone(engine.delete(tenant, &attempt.sandbox).await)?;
+    }
+    // Also those that a fork left which was cut short.
+    if race.attempts.is_empty() {
+        for id in labelled(engine, tenant, race).await? {
+            gone(engine.delete(tenant, &id).await)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is gone already is gone.
+fn gone<T>(deleted: Result<T, EngineError>) -> Result<(), EngineError> {
+    match deleted {
+        Ok(_) | Err(EngineError::NotFound { .. } | EngineError::Gone { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn labelled(
+    engine: &Engine,
+    tenant: &TenantId,
+    race: &Race,
+) -> Result<Vec<burrow_model::SandboxId>, EngineError> {
+    let label = format!("{RACE_LABEL}={}", race.id).parse();
+    let Ok(label) = label else { return Ok(Vec::new()) };
+    let filter = SandboxFilter { labels: vec![label], ..SandboxFilter::default() };
+    let page = PageRequest { cursor: None, limit: burrow_catalog::PAGE_LIMIT_MAX };
+    let found = engine.list(tenant, filter, page).await?;
+    Ok(found.rows.into_iter().map(|row| row.id).collect())
+}
