@@ -6,6 +6,7 @@
 mod attach;
 mod audit;
 pub mod defaults;
+mod diff;
 mod error;
 mod event;
 mod exec;
@@ -15,10 +16,12 @@ mod image;
 mod key;
 mod lineage;
 pub mod memory;
+mod merge;
 mod network;
 mod page;
 pub mod policy;
 mod port;
+mod race;
 mod sandbox;
 mod secret;
 mod service;
@@ -29,6 +32,9 @@ pub use attach::{
     AttachClientMessage, AttachServerMessage, OUTPUT_HEADER_BYTES, decode_output, encode_output,
 };
 pub use audit::{AuditCheckpoint, AuditConsistency, AuditEvent, AuditInclusion};
+pub use diff::{
+    Diff, DiffAspect, DiffEntry, DiffLines, DiffNode, DiffNoise, DiffRequest, DiffSide, DiffSideKind,
+};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use event::Event;
 pub use exec::{
@@ -48,6 +54,10 @@ pub use key::{CreateKey, CreatedKey, Key, Scope};
 pub use lineage::{
     CollectGarbage, GarbageAction, GarbageItem, GarbageKind, GarbageReport, Tree, TreeNode, TreeNodeKind,
 };
+pub use merge::{
+    MergeConflict, MergeConflictKind, MergeMemoryPolicy, MergeOpenFile, MergePolicy, MergeRule, MergeSandbox,
+    Merged, MovedFile, PastMerge, PastMerges,
+};
 pub use network::{
     AnswerApproval, BudgetLeft, EgressApproval, EgressCounters, EgressDenied, EgressEntry, EgressExplanation,
     EgressKind, EgressQuestion, EgressRequestExplained, EgressRequestRule, EgressRuleInForce, EgressStatus,
@@ -55,6 +65,7 @@ pub use network::{
 };
 pub use page::Page;
 pub use port::{CreatePortUrl, Port, PortMessage, PortUrl};
+pub use race::{MergeRace, Race, RaceAttempt, RaceAttemptState, RaceMerged, RaceStage, Races, StartRace};
 pub use sandbox::{
     CreateSandbox, Limits, LimitsRequest, Sandbox, SandboxState, Stats, StopReason, UpdateSandbox,
 };

@@ -75,6 +75,8 @@ pub enum SnapshotKind {
     Fork,
     /// What a rotation replaced.
     BeforeRotate,
+    /// What a merge changed: restoring this one undoes it.
+    BeforeMerge,
 }
 
 impl SnapshotKind {
@@ -87,6 +89,7 @@ impl SnapshotKind {
             Self::Exec => "exec",
             Self::Fork => "fork",
             Self::BeforeRotate => "before-rotate",
+            Self::BeforeMerge => "before-merge",
         }
     }
 }
@@ -227,6 +230,7 @@ mod tests {
             SnapshotKind::Exec,
             SnapshotKind::Fork,
             SnapshotKind::BeforeRotate,
+            SnapshotKind::BeforeMerge,
         ] {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }

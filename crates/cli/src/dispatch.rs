@@ -22,6 +22,8 @@ Examples:
   burrow hibernate web && burrow wake web     so are its processes
   burrow snapshot create web                  a point to come back to
   burrow fork web --count 3                   three more that go on from here
+  burrow diff web web-1                       what one of them did
+  burrow merge web-1 --into web               its work, brought home
   burrow memory add web 'it listens on 8080'  what its agent should remember
   burrow memory search web 'which port'       and find again
 
@@ -63,6 +65,9 @@ enum Command {
     Wake(commands::power::WakeArgs),
     Snapshot(commands::snapshot::SnapshotArgs),
     Fork(commands::fork::ForkArgs),
+    Diff(commands::diff::DiffArgs),
+    Merge(commands::merge::MergeArgs),
+    Race(commands::race::RaceArgs),
     Tree(commands::tree::TreeArgs),
     Gc(commands::gc::GcArgs),
     Memory(commands::memory::MemoryArgs),
@@ -151,6 +156,9 @@ async fn run(ctx: &Context, command: Command) -> Result<(), Stop> {
         Command::Wake(args) => commands::power::wake(ctx, args).await,
         Command::Snapshot(args) => commands::snapshot::run(ctx, args).await,
         Command::Fork(args) => commands::fork::run(ctx, args).await,
+        Command::Diff(args) => commands::diff::run(ctx, args).await,
+        Command::Merge(args) => commands::merge::run(ctx, args).await,
+        Command::Race(args) => commands::race::run(ctx, args).await,
         Command::Tree(args) => commands::tree::run(ctx, args).await,
         Command::Gc(args) => commands::gc::run(ctx, args).await,
         Command::Memory(args) => commands::memory::run(ctx, args).await,

@@ -20,14 +20,14 @@ const ARROWS: &[(&str, &[&str])] = &[
         "daemon",
         &[
             "api", "audit", "catalog", "egress", "engine", "guest", "images", "memory", "model", "network",
-            "runtime", "vault", "volumes",
+            "runtime", "trees", "vault", "volumes",
         ],
     ),
     (
         "engine",
         &[
-            "catalog", "egress", "guest", "images", "memory", "model", "network", "runtime", "vault",
-            "volumes",
+            "catalog", "egress", "guest", "images", "memory", "model", "network", "runtime", "trees",
+            "vault", "volumes",
         ],
     ),
     ("egress", &["audit", "model", "network"]),
@@ -40,6 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("network", &["model"]),
     ("guest", &[]),
     ("images", &[]),
+    ("trees", &[]),
 ];
 
 fn root() -> PathBuf {

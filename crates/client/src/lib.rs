@@ -35,6 +35,7 @@ mod host;
 mod images;
 mod keys;
 mod memory;
+mod merges;
 mod ndjson;
 mod pages;
 mod ports;

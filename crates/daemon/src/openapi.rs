@@ -5,8 +5,8 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{Modify, OpenApi};
 
 use crate::rest::{
-    attach, audit, backup, egress, events, execs, files, host, images, keys, lineage, listing, memory,
-    output, ports, power, sandboxes, secrets, services, snapshots, tar, watch,
+    attach, audit, backup, diff, egress, events, execs, files, host, images, keys, lineage, listing, memory,
+    merges, output, ports, power, races, sandboxes, secrets, services, snapshots, tar, watch,
 };
 
 #[derive(OpenApi)]
@@ -25,6 +25,8 @@ use crate::rest::{
         power::start, power::stop, power::pause, power::resume, power::hibernate, power::wake, sandboxes::stats,
         snapshots::create, snapshots::list, snapshots::get, snapshots::delete, snapshots::restore,
         snapshots::become_sandbox, snapshots::fork, lineage::tree, lineage::stale, lineage::collect,
+        diff::get, diff::post, merges::merge, merges::list,
+        races::start, races::list, races::get, races::merge, races::remove,
         execs::create, execs::list, execs::get, execs::find, execs::wait, execs::signal, execs::resize, execs::stdin,
         output::output, attach::attach,
         files::read, files::write, files::remove, files::stat, listing::list, files::make_directory, files::rename,
@@ -60,6 +62,7 @@ use crate::rest::{
     tags(
         (name = "sandboxes", description = "Computers that keep their state"),
         (name = "snapshots", description = "Points in a sandbox's life: to go back to, or to go on from"),
+        (name = "merges", description = "What forks did, and bringing it home"),
         (name = "execs", description = "Processes in a sandbox"),
         (name = "files", description = "Files in a sandbox"),
         (name = "ports", description = "What listens in a sandbox, and who may open it"),

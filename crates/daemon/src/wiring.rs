@@ -266,6 +266,9 @@ async fn serve(
         rest::memory_door_router(behind.clone(), tenant.clone(), sandbox.clone())
     });
     rest::resume_promises(&app).await;
+    if let Err(error) = app.engine.resume_races().await {
+        tracing::error!(error = &error as &dyn std::error::Error, "could not go on with races");
+    }
     let running = Running {
         stop: CancellationToken::new(),
         kill: CancellationToken::new(),

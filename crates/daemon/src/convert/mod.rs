@@ -3,10 +3,13 @@
 mod answers;
 mod audit;
 mod checks;
+mod diff;
 mod images;
 mod lineage;
 mod memory;
+mod merge;
 mod network;
+mod race;
 mod requests;
 mod secrets;
 mod signal;
@@ -18,6 +21,7 @@ pub(crate) use answers::{
 };
 pub(crate) use audit::{audit_consistency, audit_event, audit_inclusion};
 pub(crate) use checks::{check_path, check_text, image_name, image_reference, name, parse_mode};
+pub(crate) use diff::{diff, diff_options};
 pub(crate) use images::{check_image_config, image, image_detail};
 pub(crate) use lineage::{garbage_item, tree_node};
 pub(crate) use memory::{
@@ -27,10 +31,12 @@ pub(crate) use memory::{
     memory_session, memory_spec, memory_stats, memory_version, merge_options, merged, messages, new_entry,
     new_skill, outcome, related, search, skill, space, space_name, stored_turn, which,
 };
+pub(crate) use merge::{merge_sandbox_options, merged_sandbox, past_merge};
 pub(crate) use network::{
     denied, egress_counters, egress_entry, fault, network, network_mode, network_policy, protocol,
     request_places,
 };
+pub(crate) use race::{merge_race_options, race, race_spec};
 pub(crate) use requests::{
     create_options, exec_options, expires, key_scope, sandbox_state, service_spec, update_options,
 };

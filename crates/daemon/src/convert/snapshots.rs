@@ -64,6 +64,7 @@ pub(super) fn snapshot_kind(kind: SnapshotKind) -> api::SnapshotKind {
         SnapshotKind::Exec => api::SnapshotKind::Exec,
         SnapshotKind::Fork => api::SnapshotKind::Fork,
         SnapshotKind::BeforeRotate => api::SnapshotKind::BeforeRotate,
+        SnapshotKind::BeforeMerge => api::SnapshotKind::BeforeMerge,
     }
 }
 
@@ -75,6 +76,7 @@ pub(crate) fn snapshot_kind_of(kind: api::SnapshotKind) -> SnapshotKind {
         api::SnapshotKind::Exec => SnapshotKind::Exec,
         api::SnapshotKind::Fork => SnapshotKind::Fork,
         api::SnapshotKind::BeforeRotate => SnapshotKind::BeforeRotate,
+        api::SnapshotKind::BeforeMerge => SnapshotKind::BeforeMerge,
     }
 }
 

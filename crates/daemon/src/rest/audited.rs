@@ -150,7 +150,9 @@ fn action(method: &Method, route: &str) -> Action {
         ("POST", route) if route.starts_with("/v1/secrets/") && last == "rotate" => Action::SecretRotate,
         (_, route) if route.starts_with("/v1/secrets") => Action::SecretSet,
         // They answer a question that is too long for a URL.
-        ("POST", _) if matches!(last, "search" | "context" | "recall" | "explain") => Action::ApiRead,
+        ("POST", _) if matches!(last, "search" | "context" | "recall" | "explain" | "diff") => {
+            Action::ApiRead
+        }
         ("PUT", "/v1/sandboxes/{sandbox}/egress/policy") => Action::PolicyChange,
         _ => Action::ApiCall,
     }

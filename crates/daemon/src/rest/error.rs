@@ -19,6 +19,7 @@ use burrow_memory::MemoryError;
 use burrow_model::Refusal;
 use burrow_network::NetworkError;
 use burrow_runtime::RuntimeError;
+use burrow_trees::TreeError;
 use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
 use http::StatusCode;
@@ -194,7 +195,16 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         EngineError::ImageNeedsName { .. } | EngineError::PlatformUnknown { .. } => ErrorCode::InvalidRequest,
         EngineError::ImagesBusy { .. } => ErrorCode::Busy,
         EngineError::Guest { source, .. } => code_of_guest(source),
+        EngineError::Tree(TreeError::Step { source, .. }) => {
+            code_of_io(source).unwrap_or(ErrorCode::Internal)
+        }
+        EngineError::Tree(TreeError::TooMany { .. })
+        | EngineError::TooDifferent { .. }
+        | EngineError::NoCommonSnapshot { .. }
+        | EngineError::MergeWithItself { .. } => ErrorCode::Unprocessable,
         EngineError::NotFound { .. }
+        | EngineError::TreeNotFound { .. }
+        | EngineError::RaceNotFound { .. }
         | EngineError::ExecNotFound { .. }
         | EngineError::NoExec { .. }
         | EngineError::ServiceNotFound { .. }
@@ -212,6 +222,9 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::SpaceInUse { .. }
         | EngineError::SecretInUse { .. }
         | EngineError::SecretBusy { .. }
+        | EngineError::MemoryContradicts { .. }
+        | EngineError::RaceGoesOn { .. }
+        | EngineError::NoWinner { .. }
         | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
         EngineError::SnapshotInUse { .. }
         | EngineError::SnapshotBusy { .. }
@@ -219,6 +232,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         EngineError::Asleep { .. } => ErrorCode::SandboxAsleep,
         EngineError::NoHibernate { .. } | EngineError::OtherDriver { .. } => ErrorCode::Unsupported,
         EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,
+        EngineError::RaceSize { .. } => ErrorCode::InvalidRequest,
         EngineError::Policy(_) | EngineError::ForkCount { .. } | EngineError::AttachedMax { .. } => {
             ErrorCode::InvalidRequest
         }
@@ -241,7 +255,9 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::RequestRulesMax { .. }
         | EngineError::RulesOverlap { .. } => ErrorCode::Unprocessable,
         EngineError::DriverUnavailable { .. } => ErrorCode::Unsupported,
-        EngineError::SandboxesMax { .. } | EngineError::PublishedMax { .. } => ErrorCode::TooMany,
+        EngineError::SandboxesMax { .. }
+        | EngineError::PublishedMax { .. }
+        | EngineError::RacesMax { .. } => ErrorCode::TooMany,
         EngineError::PoolReserve { .. } | EngineError::NoRoom { .. } => ErrorCode::NoSpace,
         EngineError::Busy { .. } | EngineError::ShuttingDown => ErrorCode::Busy,
         EngineError::GuestUnreachable { .. } | EngineError::GuestTimeout { .. } => {

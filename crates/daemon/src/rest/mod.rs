@@ -14,6 +14,7 @@ pub(crate) mod audit;
 mod audited;
 mod auth;
 pub(crate) mod backup;
+pub(crate) mod diff;
 pub(crate) mod egress;
 pub(crate) mod error;
 pub(crate) mod events;
@@ -28,10 +29,12 @@ pub(crate) mod keys;
 pub(crate) mod lineage;
 pub(crate) mod listing;
 pub(crate) mod memory;
+pub(crate) mod merges;
 mod observe;
 pub(crate) mod output;
 pub(crate) mod ports;
 pub(crate) mod power;
+pub(crate) mod races;
 mod range;
 pub(crate) mod refusals;
 mod remember;
@@ -195,6 +198,8 @@ fn sandbox_routes() -> Router<Arc<App>> {
         .route(&under("snapshots"), post(snapshots::create))
         .route(&under("restore"), post(snapshots::restore))
         .route(&under("fork"), post(snapshots::fork))
+        .route(&under("merge"), post(merges::merge))
+        .route(&under("merges"), get(merges::list))
         .route(&under("stats"), get(sandboxes::stats))
         .route(&under("ports"), get(ports::list))
         .route(&under("ports/{port}"), put(ports::publish).delete(ports::unpublish))
@@ -218,6 +223,10 @@ fn snapshot_routes() -> Router<Arc<App>> {
         .route("/v1/snapshots", get(snapshots::list))
         .route(ONE, get(snapshots::get).delete(snapshots::delete))
         .route(&format!("{ONE}/sandboxes"), post(snapshots::become_sandbox))
+        .route("/v1/diff", get(diff::get).post(diff::post))
+        .route("/v1/races", get(races::list).post(races::start))
+        .route("/v1/races/{race}", get(races::get).delete(races::remove))
+        .route("/v1/races/{race}/merge", post(races::merge))
         .route("/v1/tree", get(lineage::tree))
         .route("/v1/gc", get(lineage::stale).post(lineage::collect))
 }

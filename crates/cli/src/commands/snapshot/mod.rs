@@ -56,13 +56,14 @@ pub(crate) async fn run(ctx: &Context, args: SnapshotArgs) -> Result<(), Stop> {
     }
 }
 
-const KINDS: [SnapshotKind; 6] = [
+const KINDS: [SnapshotKind; 7] = [
     SnapshotKind::Manual,
     SnapshotKind::Policy,
     SnapshotKind::BeforeRestore,
     SnapshotKind::Exec,
     SnapshotKind::Fork,
     SnapshotKind::BeforeRotate,
+    SnapshotKind::BeforeMerge,
 ];
 
 fn kind(text: &str) -> Result<SnapshotKind, String> {

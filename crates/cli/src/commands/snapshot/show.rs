@@ -31,7 +31,7 @@ pub(super) struct LsArgs {
     /// Only those with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// Only those of this kind: manual, policy, before-restore, exec, fork, before-rotate; may be repeated
+    /// Only those of this kind: manual, policy, before-restore, exec, fork, before-rotate, before-merge; may be repeated
     #[arg(long = "kind", value_name = "KIND", value_parser = kind)]
     kinds: Vec<SnapshotKind>,
     /// Also those that forks stand on

@@ -1,0 +1,248 @@
+//! `burrow diff`: what is different in one tree of files from another.
+
+use burrow_api::{ChangeKind, Diff, DiffEntry, DiffRequest, FileKind};
+use clap::Args;
+
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::print::escape::escape;
+use crate::print::paint::{self, Colour, paint};
+use crate::print::{self, Format, quantity};
+use crate::transfer::progress::Progress;
+
+/// Show what is different in one sandbox, snapshot or image from another
+///
+/// Each may run, sleep or be stopped; nothing stands still for it. Takes as long as there are differences, not as long as
+/// the disks are large. Caches, temporary files, logs and pid files are counted, and shown with --all.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow diff web web-1                        what the fork web-1 has changed since they parted, or web has
+  burrow diff before-upgrade web               since a snapshot
+  burrow diff debian web --stat                since its image, in numbers
+  burrow diff web web-1 --content '*.py'       lines of Python files
+  burrow diff web web-1 '/srv/**' --json       for a script
+
+Signs: + added, - deleted, ~ changed. A pattern without `/` is about a name anywhere; what matches a directory matches
+all that is in it. A name of several things means the sandbox: write snapshot:NAME or image:NAME for the others.")]
+pub(crate) struct DiffArgs {
+    /// What is there before: a sandbox, a snapshot or an image
+    from: String,
+    /// What is there after
+    to: String,
+    /// Only paths that one of these patterns matches
+    #[arg(value_name = "GLOB")]
+    globs: Vec<String>,
+    /// Show the lines of text files that differ
+    #[arg(long, conflicts_with = "stat")]
+    content: bool,
+    /// Only numbers
+    #[arg(long)]
+    stat: bool,
+    /// Show noise too: caches, temporary files, logs, pid files
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(crate) async fn run(ctx: &Context, args: DiffArgs) -> Result<(), Stop> {
+    let request = DiffRequest {
+        from: args.from.clone(),
+        to: args.to.clone(),
+        globs: args.globs,
+        all: args.all,
+        content: args.content,
+        limit: None,
+    };
+    let working = Progress::working("comparing");
+    let diff = ctx.client()?.diff(&request).await;
+    drop(working);
+    let diff = diff.or_fail(|| format!("could not compare `{}` with `{}`", args.from, args.to))?;
+    if args.format.json {
+        return print::json::pretty(&diff);
+    }
+    let colours = paint::colours_on_stdout();
+    if !args.stat {
+        let shown: String = diff.entries.iter().map(|entry| shown(entry, colours)).collect();
+        print::data(&shown)?;
+    }
+    let summary = summary(&diff);
+    if args.stat {
+        print::line(&summary)?
+    } else {
+        print::note(&summary)
+    }
+    for line in remarks(&diff) {
+        print::note(&line);
+    }
+    Ok(())
+}
+
+/// One entry, with its lines if there are any.
+pub(super) fn shown(entry: &DiffEntry, colours: bool) -> String {
+    let (sign, colour) = match entry.change {
+        ChangeKind::Added => ('+', Colour::Good),
+        ChangeKind::Deleted => ('-', Colour::Bad),
+        ChangeKind::Changed => ('~', Colour::Asleep),
+    };
+    let line = format!("{sign} {}{}", escape(&entry.path), about(entry));
+    let mut text = if colours { paint(&line, colour) } else { line };
+    text.push('\n');
+    if let Some(lines) = &entry.lines {
+        for line in lines.hunks.lines() {
+            let escaped = escape(line);
+            let painted = match line.as_bytes().first() {
+                Some(b'+') if colours => paint(&escaped, Colour::Good),
+                Some(b'-') if colours => paint(&escaped, Colour::Bad),
+                Some(b'@') if colours => paint(&escaped, Colour::Faint),
+                _ => escaped,
+            };
+            text.push_str(&painted);
+            text.push('\n');
+        }
+        if lines.cut {
+            text.push_str("… and more lines than are shown\n");
+        }
+    }
+    text
+}
+
+/// What is to be said of an entry besides its path.
+fn about(entry: &DiffEntry) -> String {
+    let mut parts = Vec::new();
+    let is_directory =
+        entry.new.as_ref().or(entry.old.as_ref()).is_some_and(|node| node.kind == FileKind::Directory);
+    match (&entry.old, &entry.new) {
+        (Some(old), Some(new)) => {
+            for aspect in &entry.what {
+                use burrow_api::DiffAspect as Aspect;
+                parts.push(match aspect {
+                    Aspect::Content if old.size == new.size => quantity::bytes(new.size),
+                    Aspect::Content => {
+                        format!("{} → {}", quantity::bytes(old.size), quantity::bytes(new.size))
+                    }
+                    Aspect::Kind => format!("{} → {}", word(old.kind), word(new.kind)),
+                    Aspect::Mode => format!("mode {} → {}", old.mode, new.mode),
+                    Aspect::Owner => format!("owner {}:{} → {}:{}", old.uid, old.gid, new.uid, new.gid),
+                    Aspect::Link => format!("→ {}", escape(new.target.as_deref().unwrap_or_default())),
+                    Aspect::Device => "another device".to_owned(),
+                    Aspect::Xattr => "extended attributes".to_owned(),
+                });
+            }
+        }
+        (Some(node), None) | (None, Some(node)) => match (&node.target, is_directory) {
+            (Some(target), _) => parts.push(format!("→ {}", escape(target))),
+            (None, true) => parts.push("directory".to_owned()),
+            (None, false) => parts.push(quantity::bytes(node.size)),
+        },
+        (None, None) => {}
+    }
+    if parts.is_empty() { String::new() } else { format!("  ({})", parts.join(", ")) }
+}
+
+fn word(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symbolic link",
+        FileKind::Other => "special file",
+    }
+}
+
+fn summary(diff: &Diff) -> String {
+    if diff.added + diff.changed + diff.deleted == 0 {
+        return "no difference".to_owned();
+    }
+    let mut summary = format!("{} added, {} changed, {} deleted", diff.added, diff.changed, diff.deleted);
+    let (old, new) = (diff.old_bytes, diff.new_bytes);
+    summary.push_str(&format!("; {} → {}", quantity::bytes(old), quantity::bytes(new)));
+    let lines = diff.entries.iter().filter_map(|entry| entry.lines.as_ref());
+    let (added, removed) =
+        lines.fold((0, 0), |(added, removed), lines| (added + lines.added, removed + lines.removed));
+    if added + removed > 0 {
+        summary.push_str(&format!("; {added} lines added, {removed} removed"));
+    }
+    summary
+}
+
+fn remarks(diff: &Diff) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let noise: u64 = diff.noise.iter().map(|noise| noise.count).sum();
+    if noise > 0 {
+        let parts: Vec<_> =
+            diff.noise.iter().map(|noise| format!("{} of {}", noise.count, escape(&noise.what))).collect();
+        remarks.push(format!("left out as noise: {} (--all shows them)", parts.join(", ")));
+    }
+    if diff.cut {
+        remarks
+            .push(format!("only the first {} paths are listed; patterns narrow it down", diff.entries.len()));
+    }
+    if diff.base.is_none() {
+        remarks.push("they have no history in common, so all of it was compared".to_owned());
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use burrow_api::{DiffAspect, DiffLines, DiffNode, DiffNoise, DiffSide, DiffSideKind};
+
+    use super::*;
+
+    fn node(size: u64) -> DiffNode {
+        let mode = "0644".to_owned();
+        DiffNode { kind: FileKind::File, size, mode, uid: 0, gid: 0, target: None, xattrs: Vec::new() }
+    }
+
+    fn entry(path: &str, change: ChangeKind) -> DiffEntry {
+        DiffEntry {
+            path: path.to_owned(),
+            change,
+            what: Vec::new(),
+            old: None,
+            new: Some(node(5)),
+            lines: None,
+        }
+    }
+
+    #[test]
+    fn entries_tell_what_has_changed_and_nothing_moves_the_terminal() {
+        assert_eq!(shown(&entry("/a\u{1b}[2J", ChangeKind::Added), false), "+ /a\\x1b[2J  (5 B)\n");
+        let changed = DiffEntry {
+            what: vec![DiffAspect::Content, DiffAspect::Mode],
+            old: Some(DiffNode { mode: "0600".to_owned(), ..node(1024) }),
+            lines: Some(DiffLines {
+                added: 1,
+                removed: 0,
+                hunks: "@@ -0,0 +1 @@\n+x\u{7}\n".to_owned(),
+                cut: true,
+            }),
+            ..entry("/b", ChangeKind::Changed)
+        };
+        assert_eq!(
+            shown(&changed, false),
+            "~ /b  (1.0 KiB → 5 B, mode 0600 → 0644)\n@@ -0,0 +1 @@\n+x\\x07\n… and more lines than are shown\n"
+        );
+    }
+
+    #[test]
+    fn noise_is_counted_and_said() {
+        let side = || DiffSide { kind: DiffSideKind::Image, id: "img".to_owned() };
+        let diff = Diff {
+            from: side(),
+            to: side(),
+            base: Some(side()),
+            entries: Vec::new(),
+            added: 0,
+            changed: 0,
+            deleted: 0,
+            old_bytes: 0,
+            new_bytes: 0,
+            noise: vec![DiffNoise { what: "logs".to_owned(), count: 3 }],
+            cut: false,
+        };
+        assert_eq!(summary(&diff), "no difference");
+        assert_eq!(remarks(&diff), ["left out as noise: 3 of logs (--all shows them)"]);
+    }
+}

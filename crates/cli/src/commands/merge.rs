@@ -1,0 +1,282 @@
+//! `burrow merge`: the work of a fork, brought home.
+
+use burrow_api::{
+    DiffNode, FileKind, MergeConflict, MergeMemoryPolicy, MergePolicy, MergeRule, MergeSandbox, Merged,
+};
+use clap::Args;
+
+use crate::context::Context;
+use crate::failure::{CODE_GENERAL, Failure, OrFail, Stop};
+use crate::print::escape::escape;
+use crate::print::paint::{self, Colour, paint};
+use crate::print::{self, Format, ask, quantity};
+use crate::transfer::progress::Progress;
+
+/// Paths shown of each kind, so that a person sees all of it; `--json` has more.
+const SHOWN_MAX: usize = 30;
+
+/// Bring the work of a fork into the sandbox it came from
+///
+/// What the child changed since both were the same comes into the parent: three-way, against the snapshot both came from.
+/// Where both changed the same path differently there is a conflict, and nothing is merged until a policy decides it. The
+/// parent may run: files are replaced at once, and what processes have open is told. It is snapshotted before, so a merge
+/// can be undone. What the child remembers comes too.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  burrow merge web-1 --into web                shows what would come, and asks
+  burrow merge web-1 --into web --yes          does it
+  burrow merge web-1 --into web --dry-run      only shows it
+  burrow merge web-1 --into web --policy '*.md=union' --policy '/srv/app/**=text' --policy theirs
+  burrow snapshot restore SNAPSHOT --in-place web     undoes it; the answer names the snapshot
+
+Policies: fail (a conflict), ours (the parent's stays), theirs (the child's comes), union (lines of both), text (line by
+line; a conflict where both changed the same lines). Without a pattern it is about all other paths. Several children
+are merged one after the other. Exits 1 if there are conflicts.")]
+pub(crate) struct MergeArgs {
+    /// Whose work is brought
+    #[arg(value_name = "CHILD", required = true)]
+    children: Vec<String>,
+    /// Where it is brought
+    #[arg(long, value_name = "PARENT")]
+    into: String,
+    /// Only show what would happen
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    /// What is done where both changed a path: GLOB=POLICY, or POLICY for all others; may be repeated, the first counts
+    #[arg(long = "policy", value_name = "[GLOB=]POLICY", value_parser = rule)]
+    policies: Vec<(Option<String>, MergePolicy)>,
+    /// Noise too: caches, temporary files, logs, pid files
+    #[arg(long)]
+    all: bool,
+    /// What becomes of what the child remembers: none, list, ours, theirs, both, fail
+    #[arg(long, value_name = "POLICY", value_parser = memory_policy, default_value = "list")]
+    memory: MergeMemoryPolicy,
+    #[command(flatten)]
+    format: Format,
+}
+
+pub(super) fn rule(text: &str) -> Result<(Option<String>, MergePolicy), String> {
+    // A pattern may have a `=` of its own.
+    let (glob, word) = match text.rsplit_once('=') {
+        Some((glob, word)) => (Some(glob.to_owned()), word),
+        None => (None, text),
+    };
+    let policy = MergePolicy::ALL.into_iter().find(|policy| policy.as_str() == word);
+    let policy = policy.ok_or_else(|| format!("`{word}` is none of fail, ours, theirs, union, text"))?;
+    Ok((glob, policy))
+}
+
+pub(super) fn memory_policy(text: &str) -> Result<MergeMemoryPolicy, String> {
+    let policy = MergeMemoryPolicy::ALL.into_iter().find(|policy| policy.as_str() == text);
+    policy.ok_or_else(|| format!("`{text}` is none of none, list, ours, theirs, both, fail"))
+}
+
+pub(crate) async fn run(ctx: &Context, args: MergeArgs) -> Result<(), Stop> {
+    let [child] = &args.children[..] else {
+        let failure = Failure::new("several children cannot be merged at once");
+        return Err(failure.hint("merge one after the other: each finds what the one before brought").into());
+    };
+    let mut request = MergeSandbox {
+        child: child.clone(),
+        dry_run: args.dry_run,
+        policies: Vec::new(),
+        policy: MergePolicy::Fail,
+        all: args.all,
+        memory: args.memory,
+    };
+    for (glob, policy) in args.policies {
+        match glob {
+            Some(glob) => request.policies.push(MergeRule { glob, policy }),
+            None => request.policy = policy,
+        }
+    }
+    if !args.dry_run && !args.yes {
+        if !ask::can_ask() {
+            let failure = Failure::new("a merge changes the parent, and there is nobody to ask");
+            return Err(failure.hint("say --yes, or --dry-run to see what would happen").into());
+        }
+        let foreseen = merge(ctx, &args.into, &MergeSandbox { dry_run: true, ..request.clone() }).await?;
+        print::data(&shown(&foreseen, paint::colours_on_stdout()))?;
+        if !foreseen.conflicts.is_empty() {
+            return Err(conflicts(&foreseen));
+        }
+        if foreseen.total == 0 && !brings_memory(&foreseen) {
+            return Ok(());
+        }
+        if !ask::confirm(&format!("Merge this into `{}`?", escape(&args.into)))? {
+            return Err(Stop::Exit(CODE_GENERAL));
+        }
+    }
+    let merged = merge(ctx, &args.into, &request).await?;
+    report(&merged, &args.into, args.format)
+}
+
+/// Tells what a merge did. One with conflicts is a failure.
+pub(super) fn report(merged: &Merged, into: &str, format: Format) -> Result<(), Stop> {
+    if format.json {
+        print::json::pretty(merged)?;
+    } else {
+        print::data(&shown(merged, paint::colours_on_stdout()))?;
+        for line in told(merged, into) {
+            print::note(&line);
+        }
+    }
+    if merged.conflicts.is_empty() { Ok(()) } else { Err(conflicts(merged)) }
+}
+
+async fn merge(ctx: &Context, into: &str, request: &MergeSandbox) -> Result<Merged, Stop> {
+    let working = Progress::working(&format!("merging {}", request.child));
+    let merged = ctx.client()?.merge_sandbox(into, request).await;
+    drop(working);
+    merged.or_fail(|| format!("could not merge `{}` into `{into}`", request.child))
+}
+
+fn conflicts(merged: &Merged) -> Stop {
+    let count = quantity::count(merged.conflicts.len(), "conflict", "conflicts");
+    Failure::new(format!("{count}: nothing was merged"))
+        .hint("decide with --policy 'GLOB=ours' (or theirs, union, text), or change one of the two sandboxes")
+        .into()
+}
+
+fn brings_memory(merged: &Merged) -> bool {
+    merged.memory.as_ref().is_some_and(|memory| {
+        memory.added + memory.joined + memory.updated + memory.kv + memory.skills + memory.artifacts > 0
+    })
+}
+
+/// What comes, and what is in the way.
+fn shown(merged: &Merged, colours: bool) -> String {
+    let mut text = String::new();
+    let kinds = [
+        ("added", '+', Colour::Good),
+        ("changed", '~', Colour::Asleep),
+        ("merged", 'm', Colour::Asleep),
+        ("deleted", '-', Colour::Bad),
+    ];
+    for (kind, sign, colour) in kinds {
+        let paths = merged.changes.get(kind).map(Vec::as_slice).unwrap_or_default();
+        for path in paths.iter().take(SHOWN_MAX) {
+            push(&mut text, &format!("{sign} {}", escape(path)), colour, colours);
+        }
+        if paths.len() > SHOWN_MAX {
+            push(
+                &mut text,
+                &format!("{sign} … and {} more {kind}", paths.len() - SHOWN_MAX),
+                Colour::Faint,
+                colours,
+            );
+        }
+    }
+    for moved in merged.moved.iter().take(SHOWN_MAX) {
+        let line = format!("> {} is changed as {}", escape(&moved.from), escape(&moved.to));
+        push(&mut text, &line, Colour::Faint, colours);
+    }
+    for conflict in merged.conflicts.iter().take(SHOWN_MAX) {
+        push(&mut text, &conflict_line(conflict), Colour::Bad, colours);
+        for (whose, node) in
+            [("base", &conflict.base), ("ours", &conflict.ours), ("theirs", &conflict.theirs)]
+        {
+            text.push_str(&format!("    {whose:7}{}\n", side(node.as_ref())));
+        }
+    }
+    text
+}
+
+fn push(text: &mut String, line: &str, colour: Colour, colours: bool) {
+    text.push_str(&if colours { paint(line, colour) } else { line.to_owned() });
+    text.push('\n');
+}
+
+fn conflict_line(conflict: &MergeConflict) -> String {
+    format!("! {}: {}", escape(&conflict.path), conflict.kind.words())
+}
+
+fn side(node: Option<&DiffNode>) -> String {
+    let Some(node) = node else { return "not there".to_owned() };
+    let what = match (node.kind, &node.target) {
+        (FileKind::Directory, _) => "directory".to_owned(),
+        (FileKind::Symlink, target) => format!("→ {}", escape(target.as_deref().unwrap_or_default())),
+        (FileKind::File, _) => quantity::bytes(node.size),
+        (FileKind::Other, _) => "special file".to_owned(),
+    };
+    format!("{what}, mode {}, owner {}:{}", node.mode, node.uid, node.gid)
+}
+
+/// What is to be said besides.
+fn told(merged: &Merged, into: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let paths = quantity::count(usize::try_from(merged.total).unwrap_or(usize::MAX), "path", "paths");
+    match (merged.applied, merged.conflicts.is_empty()) {
+        (true, _) => lines.push(format!(
+            "{paths} merged into `{}`, which stood still for {}",
+            escape(into),
+            quantity::pause(merged.pause_us)
+        )),
+        (false, true) if merged.dry_run && merged.total > 0 => lines.push(format!("{paths} would be merged")),
+        (false, true) => lines.push("nothing to merge".to_owned()),
+        (false, false) => {}
+    }
+    if let Some(memory) = merged.memory.as_ref().filter(|_| brings_memory(merged)) {
+        lines.push(format!(
+            "memory: {} added, {} updated, {} known already, {} keys, {} skills, {} artifacts",
+            memory.added, memory.updated, memory.joined, memory.kv, memory.skills, memory.artifacts
+        ));
+    }
+    for open in merged.open.iter().take(SHOWN_MAX) {
+        lines.push(format!(
+            "{} is open in {} ({}): it goes on with the old one until it opens it again",
+            escape(&open.path),
+            escape(&open.program),
+            open.pid
+        ));
+    }
+    let noise: u64 = merged.noise.iter().map(|noise| noise.count).sum();
+    if noise > 0 {
+        lines.push(format!("left out as noise: {noise} paths (--all brings them)"));
+    }
+    if let Some(undo) = &merged.undo {
+        lines.push(format!("undo: burrow snapshot restore {} --in-place {}", escape(&undo.id), escape(into)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_of_a_pattern_or_of_all() {
+        assert_eq!(rule("theirs"), Ok((None, MergePolicy::Theirs)));
+        assert_eq!(rule("/a=b/**=text"), Ok((Some("/a=b/**".to_owned()), MergePolicy::Text)));
+        assert!(rule("*.md=mine").is_err());
+        assert_eq!(memory_policy("both"), Ok(MergeMemoryPolicy::Both));
+        assert!(memory_policy("some").is_err());
+    }
+
+    #[test]
+    fn conflicts_show_all_three_sides() {
+        let node = DiffNode {
+            kind: FileKind::File,
+            size: 3,
+            mode: "0644".to_owned(),
+            uid: 0,
+            gid: 0,
+            target: None,
+            xattrs: Vec::new(),
+        };
+        let conflict = MergeConflict {
+            path: "/a\u{7}".to_owned(),
+            kind: burrow_api::MergeConflictKind::DeletedByTheirs,
+            base: Some(node.clone()),
+            ours: Some(node),
+            theirs: None,
+        };
+        assert_eq!(conflict_line(&conflict), "! /a\\x07: the child deleted what the parent changed");
+        assert_eq!(side(conflict.base.as_ref()), "3 B, mode 0644, owner 0:0");
+        assert_eq!(side(conflict.theirs.as_ref()), "not there");
+    }
+}

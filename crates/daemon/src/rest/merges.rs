@@ -1,0 +1,60 @@
+//! Merges: the work of a fork, brought into the sandbox it came from.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use burrow_api::{MergeSandbox, Merged, PastMerges};
+
+use super::auth::{Executor, Reader};
+use super::error::ApiError;
+use super::input::{JsonBody, NoParams};
+use super::refusals::{Changing, Common, Named, WithBody};
+use super::sandboxes::SandboxPath;
+use super::{App, Segments};
+use crate::convert;
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/merge", tag = "merges", params(SandboxPath), request_body = MergeSandbox,
+    responses(
+        (status = 200, description = "What was merged, or would be; with conflicts, nothing was", body = Merged),
+        Common, Changing, WithBody,
+    ),
+)]
+pub(crate) async fn merge(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+    body: JsonBody<MergeSandbox>,
+) -> Result<Json<Merged>, ApiError> {
+    // It reads one sandbox and changes another.
+    caller.unbound()?;
+    let options = convert::merge_sandbox_options(&body.value)?;
+    if body.value.child.contains([',', ' ']) {
+        return Err(ApiError::invalid("`child` is one sandbox")
+            .hint("several are merged one after the other: each merge finds what the one before brought"));
+    }
+    let child = caller.sandbox(&app, &body.value.child).await?;
+    let parent = caller.sandbox(&app, &path.sandbox).await?;
+    let (engine, tenant, dry_run) = (app.engine.clone(), caller.tenant().clone(), options.dry_run);
+    let merged =
+        app.carry_out(async move { Ok(engine.merge(&tenant, &parent, &child, options).await?) }).await?;
+    Ok(Json(convert::merged_sandbox(merged, dry_run)))
+}
+
+#[utoipa::path(
+    get, path = "/v1/sandboxes/{sandbox}/merges", tag = "merges", params(SandboxPath),
+    responses((status = 200, description = "What was merged into it", body = PastMerges), Common, Named),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+) -> Result<Json<PastMerges>, ApiError> {
+    let sandbox = caller.sandbox(&app, &path.sandbox).await?;
+    let sandbox = app.engine.get(caller.tenant(), &sandbox).await?.id;
+    let merges = app.engine.merges(caller.tenant(), &sandbox).await?;
+    Ok(Json(PastMerges { merges: merges.into_iter().map(convert::past_merge).collect() }))
+}
