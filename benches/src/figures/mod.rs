@@ -11,6 +11,7 @@ mod import;
 mod interception;
 mod load;
 mod memory;
+mod merge;
 mod pause;
 mod sleep;
 mod upstream;
@@ -40,6 +41,7 @@ pub(crate) enum Group {
     Snapshot,
     Sleep,
     Sleepers,
+    Merge,
     Recall,
     Memory,
     Audit,
@@ -131,7 +133,7 @@ impl Scale {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -145,6 +147,7 @@ impl Group {
         Self::Snapshot,
         Self::Sleep,
         Self::Sleepers,
+        Self::Merge,
         Self::Recall,
         Self::Memory,
         Self::Audit,
@@ -164,6 +167,7 @@ impl Group {
             Self::Snapshot => "snapshot and fork without processes",
             Self::Sleep => "sleep, wake, snapshot and fork with processes, against criu",
             Self::Sleepers => "many sleeping sandboxes",
+            Self::Merge => "diff and merge of forks, against diff and cp",
             Self::Recall => "what memory finds again, of the conversations that `LOCOMO` names",
             Self::Memory => "memory at a hundred thousand and a million entries, against chromadb",
             Self::Audit => "the audit log: durable events per second, verifying a million",
@@ -191,6 +195,7 @@ impl Group {
                 with_daemon(prepared, async |daemon| sleep::measure(daemon, prepared, scale).await).await
             }
             Self::Sleepers => sleep::measure_sleepers(prepared, scale).await,
+            Self::Merge => with_daemon(prepared, async |daemon| merge::measure(daemon, scale).await).await,
             Self::Audit => audit::measure(prepared, scale).await,
             Self::Recall => memory::measure_recall(prepared).await,
             Self::Memory => {
