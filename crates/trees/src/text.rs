@@ -81,10 +81,10 @@ pub fn merge(base: &[u8], ours: &[u8], theirs: &[u8], clash: Clash) -> Option<Ve
         let (our_start, their_start) = (shifted(start, our_shift), shifted(start, their_shift));
         let (mut end, mut ours_in, mut theirs_in) = (start, false, false);
         loop {
-            if let Some(hunk) = mine.next_if(|hunk| touches(hunk, end, theirs_in || ours_in)) {
+            if let Some(hunk) = mine.next_if(|hunk| touches(hunk, end)) {
                 (end, ours_in) = (end.max(hunk.before.end), true);
                 our_shift += hunk.after.len() as isize - hunk.before.len() as isize;
-            } else if let Some(hunk) = others.next_if(|hunk| touches(hunk, end, theirs_in || ours_in)) {
+            } else if let Some(hunk) = others.next_if(|hunk| touches(hunk, end)) {
                 (end, theirs_in) = (end.max(hunk.before.end), true);
                 their_shift += hunk.after.len() as isize - hunk.before.len() as isize;
             } else {
@@ -128,9 +128,9 @@ fn earliest(mine: Option<&Hunk>, others: Option<&Hunk>) -> Option<usize> {
     starts.min()
 }
 
-/// Whether a hunk belongs to the group that ends at `end`; the first of a group always begins there.
-fn touches(hunk: &Hunk, end: usize, begun: bool) -> bool {
-    hunk.before.start < end || hunk.before.start == end || (!begun && hunk.before.start <= end)
+/// Whether a hunk belongs to the group that ends at `end`, where its first begins.
+fn touches(hunk: &Hunk, end: usize) -> bool {
+    hunk.before.start <= end
 }
 
 fn shifted(line: usize, by: isize) -> usize {

@@ -9,6 +9,7 @@ mod full_disk;
 mod idempotency;
 mod images;
 mod keys;
+mod merges;
 mod migrations;
 mod opening;
 mod pages;

@@ -268,7 +268,7 @@ impl Planner<'_> {
                 }
                 None => Outcome::Keep,
             },
-            other => other,
+            other @ (Outcome::Delete | Outcome::Take | Outcome::Mixed { .. }) => other,
         };
         self.outcomes.insert(to.clone(), outcome);
         self.plan.moved.push((from, to));
