@@ -223,6 +223,13 @@ fn make_directory(path: &Path) -> Result<(), ServeError> {
     })
 }
 
+/// Goes on with the races that an earlier daemon did not finish.
+async fn resume_races(app: &App) {
+    if let Err(error) = app.engine.resume_races().await {
+        tracing::error!(error = &error as &dyn std::error::Error, "could not go on with races");
+    }
+}
+
 async fn serve(
     config: Config,
     named: Option<PathBuf>,
@@ -266,9 +273,7 @@ async fn serve(
         rest::memory_door_router(behind.clone(), tenant.clone(), sandbox.clone())
     });
     rest::resume_promises(&app).await;
-    if let Err(error) = app.engine.resume_races().await {
-        tracing::error!(error = &error as &dyn std::error::Error, "could not go on with races");
-    }
+    resume_races(&app).await;
     let running = Running {
         stop: CancellationToken::new(),
         kill: CancellationToken::new(),

@@ -182,6 +182,7 @@ fn general_hint(code: ErrorCode) -> Option<String> {
     Some(hint.to_owned())
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each error, and no more in them than a code")]
 fn code_of_engine(error: &EngineError) -> ErrorCode {
     match error {
         EngineError::Catalog(inner) => code_of_catalog(inner),

@@ -155,7 +155,11 @@ impl Actor {
         // What the dry run found may have become more meanwhile; then it is listed.
         let policy = match work.options.memory {
             MemoryPolicy::Fail => MemoryPolicy::List,
-            policy => policy,
+            policy @ (MemoryPolicy::None
+            | MemoryPolicy::List
+            | MemoryPolicy::Ours
+            | MemoryPolicy::Theirs
+            | MemoryPolicy::Both) => policy,
         };
         let merged = memory_merge(&self.shared, &self.row, &work.child, policy, false).await?;
         self.shared.seams.catalog.finish_merge(id, None).await?;

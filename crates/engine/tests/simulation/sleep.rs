@@ -434,8 +434,7 @@ async fn a_start_removes_what_a_crash_left_of_snapshots_of_the_deleted() {
     let base = world.catalog.snapshot(&world.tenant, &forked.base).await.unwrap().unwrap();
     // As if the daemon had died while a snapshot was sealed whose sandbox was deleted meanwhile, and a child was undone.
     let making = burrow_model::Snapshot { id: burrow_model::SnapshotId::generate(), name: None, ..base };
-    let detail =
-        burrow_engine::journal::Detail { snapshot: Some(making.id.clone()), dump: None, paused: false };
+    let detail = burrow_engine::journal::Detail { snapshot: Some(making.id.clone()), ..Default::default() };
     let gone = SandboxId::generate();
     let operation = burrow_engine::journal::Operation::Snapshot.row(&world.tenant, &gone, &detail, 1);
     let row = burrow_catalog::SnapshotRow { tenant: world.tenant.clone(), snapshot: making, ready: false };
