@@ -1,4 +1,4 @@
-"""Diff, merge, race: what was done apart, brought together."""
+"""Diff, merge, race: what was done apart, brought together; and snapshots that travel."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_repeating import SANDBOX, Serve, serve
+from test_repeating import HANG_UP, SANDBOX, Serve, serve
 
-from burrow import MergeError, Race, Sandbox
+from burrow import MergeError, NotFoundError, Race, Sandbox
 
 __all__ = ["serve"]
 
@@ -123,6 +123,17 @@ def test_a_race_is_followed_to_its_end(serve: Serve) -> None:
         "timeout_seconds": 60,
     }
     assert "after=7" in server.requests[2][0]
+
+
+def test_an_export_is_a_whole_file_or_none(serve: Serve, tmp_path: Path) -> None:
+    refused = (404, {"error": {"code": "not_found", "message": "no"}})
+    server, client = serve([(200, b"a snapshot"), refused, HANG_UP])
+    client.snapshots.export("snp1", tmp_path / "file", since="snp0", files_only=True)
+    assert (tmp_path / "file").read_bytes() == b"a snapshot"
+    assert "/v1/snapshots/snp1/export?since=snp0&files_only=true" in server.requests[0][0]
+    with pytest.raises(NotFoundError):
+        client.snapshots.export("snp1", tmp_path / "other")
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 # === What a daemon makes of it ===

@@ -48,7 +48,7 @@ from .errors import (
     UnavailableError,
 )
 from .merges import Diff, Merged, MergeError, Race
-from .results import Checkpoint, CommandResult, Output
+from .results import Checkpoint, CommandResult, ImportedSnapshot, Output
 
 __version__ = "0.1.0"
 
@@ -76,6 +76,7 @@ __all__ = [
     "ExecEndedError",
     "ForbiddenError",
     "ForkError",
+    "ImportedSnapshot",
     "InternalError",
     "InvalidRequestError",
     "Memory",

@@ -105,4 +105,18 @@ class Checkpoint:
         return self.total > 0
 
 
-__all__ = ["Checkpoint", "CommandResult", "Output"]
+@dataclass(frozen=True, kw_only=True)
+class ImportedSnapshot:
+    """What was taken in from a file."""
+
+    snapshot: types.Snapshot
+    identity: str
+    """What the file was: later exports may hold no more than what differs from it."""
+    origin: str
+    """The snapshot's id where it came from."""
+    entries: int
+    content_bytes: int
+    bytes: int
+
+
+__all__ = ["Checkpoint", "CommandResult", "ImportedSnapshot", "Output"]

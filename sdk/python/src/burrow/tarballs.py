@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tarfile
@@ -27,6 +28,17 @@ def open_read(path: Local) -> IO[bytes]:
 def open_write(path: Local) -> IO[bytes]:
     """A local file to write to."""
     return open(path, "wb")
+
+
+def beside(path: Local) -> str:
+    """Where a file is written until it is whole."""
+    return f"{os.fspath(path)}.part"
+
+
+def discard(path: str) -> None:
+    """Removes a file that did not become whole."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def mode_of(file: IO[bytes]) -> str:

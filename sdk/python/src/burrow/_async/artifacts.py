@@ -9,11 +9,9 @@ from typing import IO, Any
 
 from .. import types
 from .._decode import decode
-from .._shims import async_in_thread
 from .._wire import path
+from .files import pieces
 from .transport import AsyncTransport
-
-CHUNK_BYTES = 256 << 10
 
 
 class AsyncArtifacts:
@@ -47,7 +45,7 @@ class AsyncArtifacts:
         answer = await self._transport.upload(
             "PUT",
             self._path("artifacts", name),
-            content if isinstance(content, bytes) else self._pieces(content),
+            content if isinstance(content, bytes) else pieces(content),
             headers=headers,
             space=space,
         )
@@ -91,11 +89,6 @@ class AsyncArtifacts:
     async def remove(self, name: str, *, space: str | None = None) -> None:
         """Removes one."""
         await self._transport.nothing("DELETE", self._path("artifacts", name), repeat=True, space=space)
-
-    @staticmethod
-    async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-        while piece := await async_in_thread(file.read, CHUNK_BYTES):
-            yield piece
 
     def _path(self, *rest: str) -> str:
         return path("memory", self._of, *rest)

@@ -77,7 +77,7 @@ class AsyncFiles:
         answer = await self._transport.upload(
             "PUT",
             self._path(),
-            content if isinstance(content, bytes) else self._pieces(content),
+            content if isinstance(content, bytes) else pieces(content),
             repeat=True,
             path=path,
             mode=mode,
@@ -165,7 +165,7 @@ class AsyncFiles:
 
     async def upload_tar(self, archive: bytes | IO[bytes], path: str, *, user: str | None = None) -> types.TarSummary:
         """Unpacks a tar archive below a directory, which is made if it is not there."""
-        content = archive if isinstance(archive, bytes) else self._pieces(archive)
+        content = archive if isinstance(archive, bytes) else pieces(archive)
         headers = {"content-type": "application/x-tar"}
         answer = await self._transport.upload("PUT", self._path("tar"), content, headers=headers, path=path, user=user)
         return decode(types.TarSummary, answer)
@@ -203,7 +203,8 @@ class AsyncFiles:
     def _path(self, *rest: str) -> str:
         return path("sandboxes", self._sandbox, "files", *rest)
 
-    @staticmethod
-    async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-        while piece := await async_in_thread(file.read, CHUNK_BYTES):
-            yield piece
+
+async def pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    """An open file, as it is sent."""
+    while piece := await async_in_thread(file.read, CHUNK_BYTES):
+        yield piece

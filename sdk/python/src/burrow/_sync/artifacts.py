@@ -10,11 +10,9 @@ from typing import IO, Any
 
 from .. import types
 from .._decode import decode
-from .._shims import in_thread
 from .._wire import path
+from .files import pieces
 from .transport import Transport
-
-CHUNK_BYTES = 256 << 10
 
 
 class Artifacts:
@@ -48,7 +46,7 @@ class Artifacts:
         answer = self._transport.upload(
             "PUT",
             self._path("artifacts", name),
-            content if isinstance(content, bytes) else self._pieces(content),
+            content if isinstance(content, bytes) else pieces(content),
             headers=headers,
             space=space,
         )
@@ -88,11 +86,6 @@ class Artifacts:
     def remove(self, name: str, *, space: str | None = None) -> None:
         """Removes one."""
         self._transport.nothing("DELETE", self._path("artifacts", name), repeat=True, space=space)
-
-    @staticmethod
-    def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-        while piece := in_thread(file.read, CHUNK_BYTES):
-            yield piece
 
     def _path(self, *rest: str) -> str:
         return path("memory", self._of, *rest)

@@ -78,7 +78,7 @@ class Files:
         answer = self._transport.upload(
             "PUT",
             self._path(),
-            content if isinstance(content, bytes) else self._pieces(content),
+            content if isinstance(content, bytes) else pieces(content),
             repeat=True,
             path=path,
             mode=mode,
@@ -166,7 +166,7 @@ class Files:
 
     def upload_tar(self, archive: bytes | IO[bytes], path: str, *, user: str | None = None) -> types.TarSummary:
         """Unpacks a tar archive below a directory, which is made if it is not there."""
-        content = archive if isinstance(archive, bytes) else self._pieces(archive)
+        content = archive if isinstance(archive, bytes) else pieces(archive)
         headers = {"content-type": "application/x-tar"}
         answer = self._transport.upload("PUT", self._path("tar"), content, headers=headers, path=path, user=user)
         return decode(types.TarSummary, answer)
@@ -204,7 +204,8 @@ class Files:
     def _path(self, *rest: str) -> str:
         return path("sandboxes", self._sandbox, "files", *rest)
 
-    @staticmethod
-    def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-        while piece := in_thread(file.read, CHUNK_BYTES):
-            yield piece
+
+def pieces(file: IO[bytes]) -> Iterator[bytes]:
+    """An open file, as it is sent."""
+    while piece := in_thread(file.read, CHUNK_BYTES):
+        yield piece

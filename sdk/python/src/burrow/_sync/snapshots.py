@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import Mapping
 
-from .. import types
+from .. import tarballs, types
+from .._decode import decode
+from .._shims import in_thread
 from .._wire import path, tests_of_labels
+from ..results import ImportedSnapshot
+from .files import Local, pieces
 from .transport import Transport
 
 
@@ -39,3 +44,33 @@ class Snapshots:
     def delete(self, snapshot: str) -> None:
         """Deletes one."""
         self._transport.nothing("DELETE", path("snapshots", snapshot), repeat=True)
+
+    def export(self, snapshot: str, local: Local, *, since: str | None = None, files_only: bool = False) -> str | None:
+        """Writes a snapshot to one local file, complete or not at all, for `import_file` of any daemon.
+
+        With `since` it holds only what differs from that snapshot, which the receiver has. Answers the key that signed it.
+        """
+        response = self._transport.open(
+            "GET", path("snapshots", snapshot, "export"), since=since, files_only=files_only
+        )
+        part = tarballs.beside(local)
+        try:
+            with in_thread(tarballs.open_write, part) as file:
+                for piece in self._transport.chunks(response):
+                    in_thread(file.write, piece)
+            in_thread(os.replace, part, local)
+        except BaseException:
+            in_thread(tarballs.discard, part)
+            raise
+        signer: str | None = response.headers.get("x-burrow-signer")
+        return signer
+
+    def import_file(
+        self, local: Local, *, name: str | None = None, files_only: bool = False, trust: str | None = None
+    ) -> ImportedSnapshot:
+        """Takes in what `export` wrote. Processes are taken only from hosts that are trusted, or that `trust` names."""
+        with in_thread(tarballs.open_read, local) as file:
+            answer = self._transport.upload(
+                "POST", path("snapshots"), pieces(file), name=name, files_only=files_only, trust=trust
+            )
+        return decode(ImportedSnapshot, answer)
