@@ -108,6 +108,10 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.run(self.inner.restore(id, options)).await
     }
 
+    async fn prepare_moved(&self, root: &std::path::Path, keeps_agent: bool) -> std::io::Result<()> {
+        self.inner.prepare_moved(root, keeps_agent).await
+    }
+
     async fn misfit(&self, about: &str) -> Option<String> {
         self.inner.misfit(about).await
     }

@@ -43,6 +43,14 @@ pub trait Runtime: fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Puts into files that came from elsewhere what no file can bring: devices, and what belongs to the host. With
+    /// `keeps_agent` the agent's program is left as it came, since processes that came with it go on running it; whoever
+    /// says so trusts where it came from.
+    async fn prepare_moved(&self, root: &Path, keeps_agent: bool) -> io::Result<()> {
+        let _ = (root, keeps_agent);
+        Ok(())
+    }
+
     /// Starts the machine and returns when its guest agent listens. The machine outlives this process.
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError>;
 

@@ -272,6 +272,8 @@ fn fill(
             Item::Entry(entry) => entry,
         };
         match (section, &dump) {
+            // Without its processes nothing runs the agent that came along, and a stranger's is not to be run.
+            (Some(Section::Files), None) if is_hosts(&entry) => reader.content(&mut Nowhere)?,
             (Some(Section::Files), _) => placing.place(reader, entry, &mut |bytes| room.take(bytes))?,
             (Some(Section::Processes), Some(folder)) => {
                 room.take(entry.content_bytes())?;
@@ -286,6 +288,9 @@ fn fill(
         }
     }
     placing.finish()?;
+    let runtime = shared.runtime(&snapshot.spec.driver)?;
+    let prepared = handle.block_on(runtime.prepare_moved(&root, plan.takes_processes));
+    prepared.map_err(|source| PortableError::Place { path: "/dev".to_owned(), source })?;
     let point = arriving.map(Arriving::finish).transpose()?;
     let proven = reader.proven().expect("it was read to its end").clone();
     if plan.takes_processes {
@@ -301,6 +306,12 @@ fn fill(
     }
     faults::hit("import.filled")?;
     Ok(Filled { proven, about, point })
+}
+
+/// Whether it is of what the host itself keeps in a sandbox's files.
+fn is_hosts(entry: &burrow_portable::Entry) -> bool {
+    let path = entry.path.as_bytes();
+    path == b".burrow" || path.starts_with(b".burrow/")
 }
 
 fn begin_memory<'m>(

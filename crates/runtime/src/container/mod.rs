@@ -177,6 +177,16 @@ impl Runtime for ContainerRuntime {
         })
     }
 
+    async fn prepare_moved(&self, root: &Path, keeps_agent: bool) -> io::Result<()> {
+        let path = root.to_owned();
+        let prepare =
+            move |shared: &Shared| Root::open(&path)?.prepare_moved(&shared.guest_binary, keeps_agent);
+        self.off_thread(prepare).await.map_err(|error| {
+            let message = format!("could not {} in `{}`: {}", error.step, root.display(), error.source);
+            io::Error::new(error.source.kind(), message)
+        })
+    }
+
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
         if let Ability::No { reason, .. } = &self.capabilities.available {
             // Isolation that is not whole is none.

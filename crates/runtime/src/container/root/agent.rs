@@ -18,7 +18,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustix::fs::{FileType, Stat, Timespec, Timestamps, fstat, futimens, ioctl_ficlone};
+use rustix::fs::{
+    FileType, Mode, OFlags, Stat, Timespec, Timestamps, fstat, futimens, ioctl_ficlone, openat,
+};
 
 use super::entry::{self, Owner};
 
@@ -34,6 +36,18 @@ pub(super) fn prepare(root: BorrowedFd<'_>, guest_binary: &Path, ram_bytes: u64)
     offer_command(root);
     entry::directory(directory.as_fd(), "empty", 0o555, Owner::Host)?;
     entry::overwrite(directory.as_fd(), "meminfo", meminfo(ram_bytes).as_bytes(), 0o644, Owner::Inside)
+}
+
+/// Makes the directory and the program in it the host's again, as they came.
+pub(super) fn own(root: BorrowedFd<'_>) -> io::Result<()> {
+    let directory = entry::open_directory(root, DIRECTORY)?;
+    entry::own(directory.as_fd(), 0o755, Owner::Host)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    for (name, mode) in [("guest", GUEST_MODE), ("empty", 0o555)] {
+        let file = openat(&directory, name, flags, Mode::empty())?;
+        entry::own(file.as_fd(), mode, Owner::Host)?;
+    }
+    Ok(())
 }
 
 /// The directory, if it is one that only the host can have made; else a new one.

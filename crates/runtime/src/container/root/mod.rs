@@ -66,6 +66,17 @@ impl Root {
             .map_err(|source| RootError { step: "write the name in `/etc`", source })
     }
 
+    /// What a tree from elsewhere cannot bring with it; see [`crate::Runtime::prepare_moved`].
+    pub(crate) fn prepare_moved(&self, guest_binary: &Path, keeps_agent: bool) -> Result<(), RootError> {
+        if !keeps_agent {
+            return self.prepare(guest_binary, 0);
+        }
+        let root = self.directory.as_fd();
+        let at = |step| move |source| RootError { step, source };
+        devices::prepare(root).map_err(at("prepare `/dev` and the mount points"))?;
+        agent::own(root).map_err(at("own the guest agent"))
+    }
+
     /// What differs from sandbox to sandbox.
     pub(crate) fn name(&self, hostname: &str) -> Result<(), RootError> {
         etc::prepare(self.directory.as_fd(), hostname)
