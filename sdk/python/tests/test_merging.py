@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,26 @@ from typing import Any
 import pytest
 from test_repeating import HANG_UP, SANDBOX, Serve, serve
 
-from burrow import MergeError, NotFoundError, Race, Sandbox
+from burrow import MergeError, NotFoundError, Sandbox
+from burrow.merges import (
+    Diff,
+    DiffEntry,
+    DiffLines,
+    DiffNode,
+    DiffNoise,
+    Merged,
+    MergeOpenFile,
+    MovedFile,
+    Race,
+    RaceAttempt,
+    RaceMerged,
+)
 
 __all__ = ["serve"]
 
 OPENAPI = Path(__file__).parents[3] / "docs" / "openapi.json"
-PATHS = json.loads(OPENAPI.read_text(encoding="utf-8"))["paths"]
+DOCUMENT = json.loads(OPENAPI.read_text(encoding="utf-8"))
+PATHS = DOCUMENT["paths"]
 documented = pytest.mark.skipif("/v1/diff" not in PATHS, reason="the daemon has no merges yet")
 
 
@@ -134,6 +149,17 @@ def test_an_export_is_a_whole_file_or_none(serve: Serve, tmp_path: Path) -> None
     with pytest.raises(NotFoundError):
         client.snapshots.export("snp1", tmp_path / "other")
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+@documented
+@pytest.mark.parametrize(
+    "kind",
+    [Diff, DiffEntry, DiffNode, DiffLines, DiffNoise, Merged, MovedFile, MergeOpenFile, Race, RaceAttempt, RaceMerged],
+)
+def test_types_written_by_hand_are_those_of_the_document(kind: type) -> None:
+    documented = DOCUMENT["components"]["schemas"][kind.__name__]["properties"]
+    ours = {field.name.removesuffix("_") for field in dataclasses.fields(kind)}
+    assert ours == set(documented)
 
 
 # === What a daemon makes of it ===
