@@ -55,7 +55,7 @@ pub use lineage::{
     CollectGarbage, GarbageAction, GarbageItem, GarbageKind, GarbageReport, Tree, TreeNode, TreeNodeKind,
 };
 pub use merge::{
-    MergeConflict, MergeConflictKind, MergeMemoryPolicy, MergeOpenFile, MergePolicy, MergeRule, MergeSandbox,
+    FileConflict, MergeConflictKind, MergeMemoryPolicy, MergeOpenFile, MergePolicy, MergeRule, MergeSandbox,
     Merged, MovedFile, PastMerge, PastMerges,
 };
 pub use network::{

@@ -129,7 +129,7 @@ pub struct Merged {
     /// There are more than are listed.
     pub cut: bool,
     /// Where there are any, nothing is merged.
-    pub conflicts: Vec<MergeConflict>,
+    pub conflicts: Vec<FileConflict>,
     /// Files that were replaced or removed while processes of the parent have them open: these go on with the old ones.
     pub open: Vec<MergeOpenFile>,
     /// What the child changed and was left out, and how much of it.
@@ -148,7 +148,7 @@ pub struct MovedFile {
 
 /// One path that both changed, each in its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct MergeConflict {
+pub struct FileConflict {
     pub path: String,
     pub kind: MergeConflictKind,
     /// What both came from.

@@ -63,8 +63,7 @@ impl<F: AsFd> Frames<F> {
     /// Writes them after the end, which stays where it is until [`Frames::accept`].
     pub(super) fn write(&mut self, bodies: &[Vec<u8>]) -> Result<Written, FramesError> {
         if self.torn {
-            rustix::fs::ftruncate(&self.file, self.end)
-                .map_err(|errno| FramesError::Repair(errno.into()))?;
+            rustix::fs::ftruncate(&self.file, self.end).map_err(|errno| FramesError::Repair(errno.into()))?;
             self.torn = false;
         }
         let mut before = self.before;

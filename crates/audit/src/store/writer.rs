@@ -33,12 +33,25 @@ type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
 
 #[derive(Debug)]
 enum Job {
-    Append { events: Vec<Event>, span: Option<Span>, seen_ms: u64, durability: Durability, reply: Reply<()> },
+    Append {
+        events: Vec<Event>,
+        span: Option<Span>,
+        seen_ms: u64,
+        durability: Durability,
+        reply: Reply<()>,
+    },
     /// Takes in what the journal holds, and nothing else.
     Settle(Reply<()>),
     Sync(Reply<()>),
-    Forget { segment: u64, reply: Reply<()> },
-    Retain { before_ms: u64, now_ms: u64, reply: Reply<u64> },
+    Forget {
+        segment: u64,
+        reply: Reply<()>,
+    },
+    Retain {
+        before_ms: u64,
+        now_ms: u64,
+        reply: Reply<u64>,
+    },
 }
 
 /// The way to the thread, which ends with it.
@@ -215,7 +228,8 @@ impl WriterThread {
         durability: Durability,
         answers: &mut Vec<Answer>,
     ) -> Result<(), StoreError> {
-        let mut failed = self.begin(durability).and_then(|()| waited.map_or(Ok(()), |it| self.settle(it))).err();
+        let mut failed =
+            self.begin(durability).and_then(|()| waited.map_or(Ok(()), |it| self.settle(it))).err();
         for job in batch {
             // Everybody is answered, also those after a failure.
             match job {
@@ -231,7 +245,9 @@ impl WriterThread {
                         let _ = reply.send(outcome.and(refused.map_or(Ok(()), Err)));
                     }));
                 }
-                Job::Settle(reply) | Job::Sync(reply) => answers.push(Box::new(move |outcome| drop(reply.send(outcome)))),
+                Job::Settle(reply) | Job::Sync(reply) => {
+                    answers.push(Box::new(move |outcome| drop(reply.send(outcome))))
+                }
                 Job::Forget { segment, reply } => {
                     if failed.is_none() {
                         let sql = "DELETE FROM segments WHERE number = ?";

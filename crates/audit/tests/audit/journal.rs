@@ -94,7 +94,8 @@ async fn a_log_of_the_first_version_goes_on() {
 
 #[test]
 fn killed_at_any_moment_every_answered_event_is_there_once() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     if let Some(folder) = std::env::var_os(CHILD) {
         runtime.block_on(record_on(&PathBuf::from(folder)));
         return;

@@ -75,8 +75,8 @@ pub(crate) fn merged_sandbox(merged: Merged, dry_run: bool) -> api::Merged {
     }
 }
 
-fn conflict(conflict: Conflict) -> api::MergeConflict {
-    api::MergeConflict {
+fn conflict(conflict: Conflict) -> api::FileConflict {
+    api::FileConflict {
         path: path(&conflict.path),
         kind: match conflict.kind {
             ConflictKind::BothChanged => api::MergeConflictKind::BothChanged,

@@ -112,7 +112,10 @@ impl Engine {
                 let (old, new) = (Tree::Snapshot(base.id.clone()), Tree::Snapshot(snapshot.id.clone()));
                 let comparison = volumes.compare(&old, &new, Times::Count).await?;
                 if comparison.more {
-                    return Err(EngineError::ExportTooDifferent { id: snapshot.id.clone(), base: base.id.clone() });
+                    return Err(EngineError::ExportTooDifferent {
+                        id: snapshot.id.clone(),
+                        base: base.id.clone(),
+                    });
                 }
                 Some(comparison.paths)
             }

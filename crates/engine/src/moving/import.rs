@@ -205,7 +205,8 @@ fn import(
 async fn begin(shared: &Shared, tenant: &TenantId, plan: &mut Plan) -> Result<OperationId, EngineError> {
     let catalog = &shared.seams.catalog;
     let snapshot = &plan.snapshot;
-    let detail = Detail { snapshot: Some(snapshot.id.clone()), dump: snapshot.dump.clone(), ..Detail::default() };
+    let detail =
+        Detail { snapshot: Some(snapshot.id.clone()), dump: snapshot.dump.clone(), ..Detail::default() };
     let operation = Operation::Import.row(tenant, &snapshot.sandbox, &detail, shared.now_ms());
     let id = operation.id.clone();
     let row = |snapshot: Snapshot| SnapshotRow { tenant: tenant.clone(), snapshot, ready: false };
