@@ -1,7 +1,7 @@
 //! `burrow merge`: the work of a fork, brought home.
 
 use burrow_api::{
-    DiffNode, FileKind, MergeConflict, MergeMemoryPolicy, MergePolicy, MergeRule, MergeSandbox, Merged,
+    DiffNode, FileConflict, FileKind, MergeMemoryPolicy, MergePolicy, MergeRule, MergeSandbox, Merged,
 };
 use clap::Args;
 
@@ -191,7 +191,7 @@ fn push(text: &mut String, line: &str, colour: Colour, colours: bool) {
     text.push('\n');
 }
 
-fn conflict_line(conflict: &MergeConflict) -> String {
+fn conflict_line(conflict: &FileConflict) -> String {
     format!("! {}: {}", escape(&conflict.path), conflict.kind.words())
 }
 
@@ -268,7 +268,7 @@ mod tests {
             target: None,
             xattrs: Vec::new(),
         };
-        let conflict = MergeConflict {
+        let conflict = FileConflict {
             path: "/a\u{7}".to_owned(),
             kind: burrow_api::MergeConflictKind::DeletedByTheirs,
             base: Some(node.clone()),
