@@ -276,6 +276,31 @@ class CreateSpace(_CreateSpace, total=False):
     labels: dict[str, str]
 
 
+class _DiffRequest(TypedDict):
+    to: str
+    """What is there after."""
+
+
+_DiffRequestWords = TypedDict("_DiffRequestWords", {"from": "str"})
+
+
+class DiffRequest(_DiffRequest, _DiffRequestWords, total=False):
+    """`POST /v1/diff`: what is different in one tree of files from another. `GET /v1/diff` takes the same as
+    query parameters. Each side is a sandbox, a snapshot or an image, by id, by a unique beginning of it, or
+    by name; a name of several kinds means the sandbox first, then the snapshot. `sandbox:`, `snapshot:` or
+    `image:` before it says which.
+    """
+
+    all: bool
+    """Noise too: caches, temporary files, logs, pid files."""
+    content: bool
+    """With the lines of text files that differ."""
+    globs: list[str]
+    """Only paths that one of these patterns matches: `*.py`, `/srv/**`."""
+    limit: int | None
+    """Entries at most; 10,000 when absent. More are only counted."""
+
+
 class _EgressAuth(TypedDict):
     authRef: str
     """A secret's name."""
@@ -556,6 +581,54 @@ class MergeMemory(_MergeMemoryWords, total=False):
     """Who wins where both changed a key, a skill or an artifact; also of what an earlier merge listed. When
     absent what is here stays, and is listed until a merge says.
     """
+
+
+MergeMemoryPolicy = Literal["none", "list", "ours", "theirs", "both", "fail"]
+
+
+MergePolicy = Literal["fail", "ours", "theirs", "union", "text"]
+
+
+class MergeRace(TypedDict, total=False):
+    """`POST /v1/races/{race}/merge`."""
+
+    dry_run: bool
+    """Only say what would happen."""
+    memory: MergeMemoryPolicy
+    policies: list[MergeRule]
+    policy: MergePolicy
+
+
+class _MergeRule(TypedDict):
+    glob: str
+    """Which paths: `*.md`, `/srv/**`."""
+    policy: MergePolicy
+
+
+class MergeRule(_MergeRule, total=False):
+    pass
+
+
+class _MergeSandbox(TypedDict):
+    child: str
+    """Name or id of the sandbox whose work is brought."""
+
+
+class MergeSandbox(_MergeSandbox, total=False):
+    """`POST /v1/sandboxes/{sandbox}/merge`: brings what a fork did into the sandbox, three-way against the
+    snapshot that both came from.
+    """
+
+    all: bool
+    """Noise too: caches, temporary files, logs, pid files."""
+    dry_run: bool
+    """Only say what would happen."""
+    memory: MergeMemoryPolicy
+    """What becomes of what the child remembers."""
+    policies: list[MergeRule]
+    """What is done where both changed the same path, by pattern; the first that matches counts."""
+    policy: MergePolicy
+    """What is done where no pattern matches; `fail` when absent."""
 
 
 MetadataOperator = Literal["eq", "ne", "in", "exists", "lt", "gt"]
@@ -1065,6 +1138,38 @@ class SnapshotPolicyRequest(_SnapshotPolicyRequest, total=False):
 SpaceAccess = Literal["read", "read-write"]
 
 
+class _StartRace(TypedDict):
+    attempts: int
+    parent: str
+    """Name or id of the sandbox whose forks race."""
+    run: list[str]
+    """The command of every attempt. It finds its number in `BURROW_ATTEMPT`."""
+
+
+class StartRace(_StartRace, total=False):
+    """`POST /v1/races`."""
+
+    files_only: bool
+    """The attempts boot from the parent's files, without its processes."""
+    judge: list[str] | None
+    """A command that is run in every attempt after its end, and whose last line of output is a number: the
+    highest wins. It turns an attempt down by exiting with another code than 0. Without one, an attempt that
+    exits 0 is good, and the quickest of them wins.
+    """
+    keep: bool
+    """The attempts stay when all is over."""
+    memory: MergeMemoryPolicy
+    merge_winner: bool
+    """Merge the winner into the parent."""
+    parallel: int | None
+    """How many run at once; all when absent."""
+    policies: list[MergeRule]
+    """How the winner is merged, as in a merge."""
+    policy: MergePolicy
+    timeout_seconds: int | None
+    """How long an attempt may take."""
+
+
 StdinMode = Literal["null", "pipe"]
 
 
@@ -1196,6 +1301,7 @@ __all__ = [
     "CreateService",
     "CreateSnapshot",
     "CreateSpace",
+    "DiffRequest",
     "EgressAuth",
     "EgressDocument",
     "EgressQuestion",
@@ -1221,6 +1327,11 @@ __all__ = [
     "MemoryLine",
     "MemoryRequest",
     "MergeMemory",
+    "MergeMemoryPolicy",
+    "MergePolicy",
+    "MergeRace",
+    "MergeRule",
+    "MergeSandbox",
     "MetadataOperator",
     "MetadataTest",
     "MoveFile",
@@ -1265,6 +1376,7 @@ __all__ = [
     "SleepRequest",
     "SnapshotPolicyRequest",
     "SpaceAccess",
+    "StartRace",
     "StdinMode",
     "StoreTurn",
     "TagImage",

@@ -342,6 +342,88 @@ class CreatedKey:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Diff:
+    """What is different."""
+
+    added: int
+    """Paths added, changed and deleted, listed or not."""
+    base: DiffSide | None = None
+    """The snapshot or image where their histories part; absent: they have none in common."""
+    changed: int
+    cut: bool
+    """There are more than are listed."""
+    deleted: int
+    entries: list[DiffEntry]
+    """By path."""
+    from_: DiffSide
+    new_bytes: int
+    noise: list[DiffNoise]
+    """What was left out, and how much of it."""
+    old_bytes: int
+    """Bytes of the files among them, before and after."""
+    to: DiffSide
+
+
+DiffAspect = Literal["content", "kind", "mode", "owner", "link", "device", "xattr"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffEntry:
+    """One path."""
+
+    change: ChangeKind
+    lines: DiffLines | None = None
+    """The lines of a text file that differ, if asked for."""
+    new: DiffNode | None = None
+    old: DiffNode | None = None
+    path: str
+    what: list[DiffAspect]
+    """In what it has changed; empty for what was added or deleted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffLines:
+    added: int
+    cut: bool
+    """They are more than this."""
+    hunks: str
+    """As `diff -u` writes them, without the names above."""
+    removed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffNode:
+    """What is, or was, at a path."""
+
+    gid: int
+    kind: FileKind
+    mode: str
+    """Octal permission bits, e.g. `0644`."""
+    size: int
+    target: str | None = None
+    """Of a symbolic link."""
+    uid: int
+    xattrs: list[str] = field(default_factory=list)
+    """Names of extended attributes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffNoise:
+    count: int
+    what: str
+    """What it is, for people: `caches`, `logs`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffSide:
+    id: str
+    kind: DiffSideKind
+
+
+DiffSideKind = Literal["sandbox", "snapshot", "image"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Driver:
     available: Ability
     hibernate: Ability
@@ -667,6 +749,20 @@ ExecState = Literal["running", "ended", "lost"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileConflict:
+    """One path that both changed, each in its way."""
+
+    base: DiffNode | None = None
+    """What both came from."""
+    kind: MergeConflictKind
+    ours: DiffNode | None = None
+    """The parent's."""
+    path: str
+    theirs: DiffNode | None = None
+    """The child's."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FileEntry:
     gid: int
     group: str | None = None
@@ -861,6 +957,23 @@ class ImportedMemory:
     """Lines read."""
     updated: int
     """A newer version of what was there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedSnapshot:
+    """What `POST /v1/snapshots` took in."""
+
+    bytes: int
+    """Bytes of the file."""
+    content_bytes: int
+    """Bytes of all content, holes not counted."""
+    entries: int
+    """Names in the file."""
+    identity: str
+    """What the file was, in 64 hexadecimal digits: later exports may hold no more than what differs from it."""
+    origin: str
+    """The snapshot's id where it came from."""
+    snapshot: Snapshot
 
 
 ItemState = Literal["downloading", "unpacking", "running", "cached", "done"]
@@ -1149,6 +1262,58 @@ class MergeConflict:
     theirs: str | None = None
 
 
+MergeConflictKind = Literal[
+    "both-changed", "both-added", "deleted-by-ours", "deleted-by-theirs", "kind", "attributes", "directory"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOpenFile:
+    path: str
+    pid: int
+    """As the host numbers it."""
+    program: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """What a merge did, would do, or why it did nothing."""
+
+    applied: bool
+    """Whether anything was changed. Not where there are conflicts."""
+    base: str
+    """The snapshot that both came from."""
+    changes: dict[str, list[str]]
+    """Paths by what happens to them: `added`, `changed`, `deleted`, `merged` (lines of both). The first 10,000
+    of each.
+    """
+    child: str
+    conflicts: list[FileConflict]
+    """Where there are any, nothing is merged."""
+    cut: bool
+    """There are more than are listed."""
+    dry_run: bool
+    id: str | None = None
+    """Absent where nothing was done."""
+    memory: MergedMemory | None = None
+    """What came, or would come, of what the child remembers."""
+    moved: list[MovedFile]
+    """Files that one moved and the other changed: changed where they are now."""
+    noise: list[DiffNoise]
+    """What the child changed and was left out, and how much of it."""
+    open: list[MergeOpenFile]
+    """Files that were replaced or removed while processes of the parent have them open: these go on with the old
+    ones.
+    """
+    parent: str
+    pause_us: int
+    """How long the parent stood still, in microseconds."""
+    total: int
+    """How many paths that are in all."""
+    undo: Snapshot | None = None
+    """The parent as it was before: restoring it undoes the merge."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MergedMemory:
     """Answer of a merge."""
@@ -1168,6 +1333,12 @@ class MergedMemory:
     skills: int
     updated: int
     """Updates and forgettings taken over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedFile:
+    from_: str
+    to: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1262,6 +1433,26 @@ OutputStream = Literal["stdout", "stderr"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class PastMerge:
+    """`GET /v1/sandboxes/{sandbox}/merges`: one that was done."""
+
+    base: str
+    child: str
+    created_ms: int
+    id: str
+    total: int
+    """Paths that it changed."""
+    undo: str
+    """Snapshot of the parent as it was before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastMerges:
+    merges: list[PastMerge]
+    """Newest first, the last hundred."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Port:
     """A TCP port that something listens on, or that was published."""
 
@@ -1319,6 +1510,75 @@ class Pruned:
     """Ids of images that had no name and no sandbox."""
     layers: int
     """Layers that no image stands on, and steps kept for builds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """A race as it stands."""
+
+    attempts: list[RaceAttempt]
+    base: str | None = None
+    """The snapshot that all attempts started from."""
+    created_ms: int
+    ended_ms: int | None = None
+    failure: str | None = None
+    """Why it ended early."""
+    id: str
+    judge: list[str] | None = None
+    merged: RaceMerged | None = None
+    """What became of merging it, if it was to be merged."""
+    parent: str
+    run: list[str]
+    stage: RaceStage
+    version: int
+    """Grows with every change: `after` takes it."""
+    winner: int | None = None
+    """Number of the attempt that won; absent: none yet, or none at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceAttempt:
+    added: int | None = None
+    """Paths it added, changed and deleted."""
+    changed: int | None = None
+    deleted: int | None = None
+    exec: str | None = None
+    exit_code: int | None = None
+    gone: bool
+    """Its sandbox is deleted."""
+    number: int
+    """From 1."""
+    sandbox: str
+    score: float | None = None
+    state: RaceAttemptState
+    took_ms: int | None = None
+    why: str | None = None
+    """Why it does not count."""
+
+
+RaceAttemptState = Literal["waiting", "running", "judging", "ended", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceMerged:
+    applied: bool
+    conflicts: list[str]
+    """Paths in conflict, the first hundred; where there are any, nothing was merged."""
+    total: int
+    """Paths that it changed."""
+    undo: str | None = None
+    """Snapshot of the parent as it was before."""
+
+
+RaceStage = Literal["forking", "running", "choosing", "merging", "cleaning", "done"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Races:
+    """`GET /v1/races`."""
+
+    races: list[Race]
+    """Newest first, the last two hundred."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1833,7 +2093,7 @@ class Snapshot:
     """Its name when the snapshot was taken."""
 
 
-SnapshotKind = Literal["manual", "policy", "before-restore", "exec", "fork", "before-rotate"]
+SnapshotKind = Literal["manual", "policy", "before-restore", "exec", "fork", "before-rotate", "before-merge"]
 """Why a snapshot was taken."""
 
 
@@ -2017,6 +2277,14 @@ __all__ = [
     "ContextBlock",
     "Contradiction",
     "CreatedKey",
+    "Diff",
+    "DiffAspect",
+    "DiffEntry",
+    "DiffLines",
+    "DiffNode",
+    "DiffNoise",
+    "DiffSide",
+    "DiffSideKind",
     "Driver",
     "EgressApproval",
     "EgressCounters",
@@ -2039,6 +2307,7 @@ __all__ = [
     "Exec",
     "ExecOutcome",
     "ExecState",
+    "FileConflict",
     "FileEntry",
     "FileKind",
     "FileList",
@@ -2057,6 +2326,7 @@ __all__ = [
     "ImageLayer",
     "ImageStep",
     "ImportedMemory",
+    "ImportedSnapshot",
     "ItemState",
     "Key",
     "KvChanged",
@@ -2082,7 +2352,11 @@ __all__ = [
     "MemoryStats",
     "MemoryVersion",
     "MergeConflict",
+    "MergeConflictKind",
+    "MergeOpenFile",
+    "Merged",
     "MergedMemory",
+    "MovedFile",
     "NeighbourWhy",
     "Network",
     "NetworkMode",
@@ -2095,12 +2369,20 @@ __all__ = [
     "OutputChunkGap",
     "OutputChunkOutput",
     "OutputStream",
+    "PastMerge",
+    "PastMerges",
     "Port",
     "PortMessage",
     "PortMessageEnd",
     "PortMessageError",
     "PortUrl",
     "Pruned",
+    "Race",
+    "RaceAttempt",
+    "RaceAttemptState",
+    "RaceMerged",
+    "RaceStage",
+    "Races",
     "Readiness",
     "RelatedFix",
     "RelatedMemory",

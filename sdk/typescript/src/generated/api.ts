@@ -18,6 +18,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   bytesTotal: "bytes_total",
   changedMs: "changed_ms",
   connectionsOpen: "connections_open",
+  contentBytes: "content_bytes",
   cpuMillis: "cpu_millis",
   cpuUs: "cpu_us",
   createdMs: "created_ms",
@@ -60,13 +61,16 @@ export const wireNames: Readonly<Record<string, string>> = {
   lastUsedMs: "last_used_ms",
   logDropped: "log_dropped",
   mediaType: "media_type",
+  mergeWinner: "merge_winner",
   minScore: "min_score",
   missingSets: "missing_sets",
   modifiedMs: "modified_ms",
   networkReceivedBytes: "network_received_bytes",
   networkSentBytes: "network_sent_bytes",
+  newBytes: "new_bytes",
   nextCursor: "next_cursor",
   noCache: "no_cache",
+  oldBytes: "old_bytes",
   olderThanSeconds: "older_than_seconds",
   oomKills: "oom_kills",
   openedMs: "opened_ms",
@@ -125,6 +129,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   usedTokens: "used_tokens",
   validFromMs: "valid_from_ms",
   validToMs: "valid_to_ms",
+  waitMs: "wait_ms",
   waitingFor: "waiting_for",
   wallUs: "wall_us",
   whenToUse: "when_to_use",
@@ -134,6 +139,7 @@ export const wireNames: Readonly<Record<string, string>> = {
 export const opaqueNames: ReadonlySet<string> = new Set([
   "arguments",
   "byKind",
+  "changes",
   "content",
   "detail",
   "env",
@@ -201,6 +207,16 @@ export interface Routes {
     query: undefined;
     body: undefined;
     answer: Record<string, unknown>;
+  };
+  "GET /v1/diff": {
+    query: { from: string; to: string; glob?: (string)[]; all?: boolean; content?: boolean; limit?: number };
+    body: undefined;
+    answer: Schemas["Diff"];
+  };
+  "POST /v1/diff": {
+    query: undefined;
+    body: Schemas["DiffRequest"];
+    answer: Schemas["Diff"];
   };
   "GET /v1/events": {
     query: { since?: number; follow?: boolean; sandbox?: string; limit?: number };
@@ -512,6 +528,31 @@ export interface Routes {
     body: Schemas["StoreTurn"];
     answer: Schemas["StoredTurn"];
   };
+  "GET /v1/races": {
+    query: undefined;
+    body: undefined;
+    answer: Schemas["Races"];
+  };
+  "POST /v1/races": {
+    query: undefined;
+    body: Schemas["StartRace"];
+    answer: Schemas["Race"];
+  };
+  "GET /v1/races/{race}": {
+    query: { after?: number; waitMs?: number };
+    body: undefined;
+    answer: Schemas["Race"];
+  };
+  "DELETE /v1/races/{race}": {
+    query: undefined;
+    body: undefined;
+    answer: undefined;
+  };
+  "POST /v1/races/{race}/merge": {
+    query: undefined;
+    body: Schemas["MergeRace"];
+    answer: Schemas["Merged"];
+  };
   "GET /v1/sandboxes": {
     query: { label?: (string)[]; state?: ("creating" | "starting" | "running" | "paused" | "hibernating" | "hibernated" | "waking" | "restoring" | "stopping" | "stopped" | "deleting" | "failed")[]; cursor?: string; limit?: number };
     body: undefined;
@@ -682,6 +723,16 @@ export interface Routes {
     body: undefined;
     answer: Schemas["Sandbox"];
   };
+  "POST /v1/sandboxes/{sandbox}/merge": {
+    query: undefined;
+    body: Schemas["MergeSandbox"];
+    answer: Schemas["Merged"];
+  };
+  "GET /v1/sandboxes/{sandbox}/merges": {
+    query: undefined;
+    body: undefined;
+    answer: Schemas["PastMerges"];
+  };
   "POST /v1/sandboxes/{sandbox}/pause": {
     query: undefined;
     body: undefined;
@@ -793,9 +844,14 @@ export interface Routes {
     answer: Schemas["Secret"];
   };
   "GET /v1/snapshots": {
-    query: { sandbox?: string; label?: (string)[]; kind?: ("manual" | "policy" | "before-restore" | "exec" | "fork" | "before-rotate")[]; cursor?: string; limit?: number };
+    query: { sandbox?: string; label?: (string)[]; kind?: ("manual" | "policy" | "before-restore" | "exec" | "fork" | "before-rotate" | "before-merge")[]; cursor?: string; limit?: number };
     body: undefined;
     answer: Schemas["Page_Snapshot"];
+  };
+  "POST /v1/snapshots": {
+    query: { name?: string; filesOnly?: boolean; trust?: string };
+    body: undefined;
+    answer: Schemas["ImportedSnapshot"];
   };
   "GET /v1/snapshots/{snapshot}": {
     query: undefined;
@@ -804,6 +860,11 @@ export interface Routes {
   };
   "DELETE /v1/snapshots/{snapshot}": {
     query: undefined;
+    body: undefined;
+    answer: undefined;
+  };
+  "GET /v1/snapshots/{snapshot}/export": {
+    query: { since?: string; filesOnly?: boolean };
     body: undefined;
     answer: undefined;
   };
@@ -1445,6 +1506,107 @@ interface Components {
             /** @description `e2b_` and 40 hexadecimal digits. */
             secret: string;
         };
+        /** @description What is different. */
+        Diff: {
+            /**
+             * Format: int64
+             * @description Paths added, changed and deleted, listed or not.
+             */
+            added: number;
+            base?: Schemas["DiffSide"] | null;
+            /** Format: int64 */
+            changed: number;
+            /** @description There are more than are listed. */
+            cut: boolean;
+            /** Format: int64 */
+            deleted: number;
+            /** @description By path. */
+            entries: Schemas["DiffEntry"][];
+            from: Schemas["DiffSide"];
+            /** Format: int64 */
+            newBytes: number;
+            /** @description What was left out, and how much of it. */
+            noise: Schemas["DiffNoise"][];
+            /**
+             * Format: int64
+             * @description Bytes of the files among them, before and after.
+             */
+            oldBytes: number;
+            to: Schemas["DiffSide"];
+        };
+        /** @enum {string} */
+        DiffAspect: "content" | "kind" | "mode" | "owner" | "link" | "device" | "xattr";
+        /** @description One path. */
+        DiffEntry: {
+            change: Schemas["ChangeKind"];
+            lines?: Schemas["DiffLines"] | null;
+            new?: Schemas["DiffNode"] | null;
+            old?: Schemas["DiffNode"] | null;
+            path: string;
+            /** @description In what it has changed; empty for what was added or deleted. */
+            what: Schemas["DiffAspect"][];
+        };
+        DiffLines: {
+            /** Format: int64 */
+            added: number;
+            /** @description They are more than this. */
+            cut: boolean;
+            /** @description As `diff -u` writes them, without the names above. */
+            hunks: string;
+            /** Format: int64 */
+            removed: number;
+        };
+        /** @description What is, or was, at a path. */
+        DiffNode: {
+            /** Format: int32 */
+            gid: number;
+            kind: Schemas["FileKind"];
+            /** @description Octal permission bits, e.g. `0644`. */
+            mode: string;
+            /** Format: int64 */
+            size: number;
+            /** @description Of a symbolic link. */
+            target?: string | null;
+            /** Format: int32 */
+            uid: number;
+            /** @description Names of extended attributes. */
+            xattrs?: string[];
+        };
+        DiffNoise: {
+            /** Format: int64 */
+            count: number;
+            /** @description What it is, for people: `caches`, `logs`. */
+            what: string;
+        };
+        /**
+         * @description `POST /v1/diff`: what is different in one tree of files from another. `GET /v1/diff` takes the same as query parameters.
+         *
+         *     Each side is a sandbox, a snapshot or an image, by id, by a unique beginning of it, or by name; a name of several kinds
+         *     means the sandbox first, then the snapshot. `sandbox:`, `snapshot:` or `image:` before it says which.
+         */
+        DiffRequest: {
+            /** @description Noise too: caches, temporary files, logs, pid files. */
+            all?: boolean;
+            /** @description With the lines of text files that differ. */
+            content?: boolean;
+            /** @description What is there before. */
+            from: string;
+            /** @description Only paths that one of these patterns matches: `*.py`, `/srv/**`. */
+            globs?: string[];
+            /**
+             * Format: int32
+             * @description Entries at most; 10,000 when absent. More are only counted.
+             */
+            limit?: number | null;
+            /** @description What is there after. */
+            to: string;
+        };
+        DiffSide: {
+            id: string;
+            kind: Schemas["DiffSideKind"];
+        };
+        /** @enum {string} */
+        DiffSideKind: "sandbox" | "snapshot" | "image";
         Driver: {
             available: Schemas["Ability"];
             hibernate: Schemas["Ability"];
@@ -1810,6 +1972,14 @@ interface Components {
         };
         /** @enum {string} */
         ExecState: "running" | "ended" | "lost";
+        /** @description One path that both changed, each in its way. */
+        FileConflict: {
+            base?: Schemas["DiffNode"] | null;
+            kind: Schemas["MergeConflictKind"];
+            ours?: Schemas["DiffNode"] | null;
+            path: string;
+            theirs?: Schemas["DiffNode"] | null;
+        };
         FileEntry: {
             /** Format: int32 */
             gid: number;
@@ -2073,6 +2243,29 @@ interface Components {
              * @description A newer version of what was there.
              */
             updated: number;
+        };
+        /** @description What `POST /v1/snapshots` took in. */
+        ImportedSnapshot: {
+            /**
+             * Format: int64
+             * @description Bytes of the file.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description Bytes of all content, holes not counted.
+             */
+            contentBytes: number;
+            /**
+             * Format: int64
+             * @description Names in the file.
+             */
+            entries: number;
+            /** @description What the file was, in 64 hexadecimal digits: later exports may hold no more than what differs from it. */
+            identity: string;
+            /** @description The snapshot's id where it came from. */
+            origin: string;
+            snapshot: Schemas["Snapshot"];
         };
         /**
          * @description How far a layer or step is.
@@ -2483,6 +2676,8 @@ interface Components {
             taken: Schemas["KvPolicy"];
             theirs?: string | null;
         };
+        /** @enum {string} */
+        MergeConflictKind: "both-changed" | "both-added" | "deleted-by-ours" | "deleted-by-theirs" | "kind" | "attributes" | "directory";
         /** @description `POST /v1/memory/{of}/merge`: brings what a fork remembered back. */
         MergeMemory: {
             /** @description Only say what would happen. */
@@ -2491,6 +2686,88 @@ interface Components {
             /** @description Name or id of the sandbox to merge from: a fork, or one of the same descent. */
             from: string;
             kv?: Schemas["KvPolicy"] | null;
+        };
+        /** @enum {string} */
+        MergeMemoryPolicy: "none" | "list" | "ours" | "theirs" | "both" | "fail";
+        MergeOpenFile: {
+            path: string;
+            /**
+             * Format: int32
+             * @description As the host numbers it.
+             */
+            pid: number;
+            program: string;
+        };
+        /** @enum {string} */
+        MergePolicy: "fail" | "ours" | "theirs" | "union" | "text";
+        /** @description `POST /v1/races/{race}/merge`. */
+        MergeRace: {
+            /** @description Only say what would happen. */
+            dryRun?: boolean;
+            memory?: Schemas["MergeMemoryPolicy"];
+            policies?: Schemas["MergeRule"][];
+            policy?: Schemas["MergePolicy"];
+        };
+        MergeRule: {
+            /** @description Which paths: `*.md`, `/srv/**`. */
+            glob: string;
+            policy: Schemas["MergePolicy"];
+        };
+        /**
+         * @description `POST /v1/sandboxes/{sandbox}/merge`: brings what a fork did into the sandbox, three-way against the snapshot that both
+         *     came from.
+         */
+        MergeSandbox: {
+            /** @description Noise too: caches, temporary files, logs, pid files. */
+            all?: boolean;
+            /** @description Name or id of the sandbox whose work is brought. */
+            child: string;
+            /** @description Only say what would happen. */
+            dryRun?: boolean;
+            /** @description What becomes of what the child remembers. */
+            memory?: Schemas["MergeMemoryPolicy"];
+            /** @description What is done where both changed the same path, by pattern; the first that matches counts. */
+            policies?: Schemas["MergeRule"][];
+            /** @description What is done where no pattern matches; `fail` when absent. */
+            policy?: Schemas["MergePolicy"];
+        };
+        /** @description What a merge did, would do, or why it did nothing. */
+        Merged: {
+            /** @description Whether anything was changed. Not where there are conflicts. */
+            applied: boolean;
+            /** @description The snapshot that both came from. */
+            base: string;
+            /** @description Paths by what happens to them: `added`, `changed`, `deleted`, `merged` (lines of both). The first 10,000 of each. */
+            changes: {
+                [key: string]: string[];
+            };
+            child: string;
+            /** @description Where there are any, nothing is merged. */
+            conflicts: Schemas["FileConflict"][];
+            /** @description There are more than are listed. */
+            cut: boolean;
+            dryRun: boolean;
+            /** @description Absent where nothing was done. */
+            id?: string | null;
+            memory?: Schemas["MergedMemory"] | null;
+            /** @description Files that one moved and the other changed: changed where they are now. */
+            moved: Schemas["MovedFile"][];
+            /** @description What the child changed and was left out, and how much of it. */
+            noise: Schemas["DiffNoise"][];
+            /** @description Files that were replaced or removed while processes of the parent have them open: these go on with the old ones. */
+            open: Schemas["MergeOpenFile"][];
+            parent: string;
+            /**
+             * Format: int64
+             * @description How long the parent stood still, in microseconds.
+             */
+            pauseUs: number;
+            /**
+             * Format: int64
+             * @description How many paths that are in all.
+             */
+            total: number;
+            undo?: Schemas["Snapshot"] | null;
         };
         /** @description Answer of a merge. */
         MergedMemory: {
@@ -2536,6 +2813,10 @@ interface Components {
         };
         /** @description `POST …/files/move`. */
         MoveFile: {
+            from: string;
+            to: string;
+        };
+        MovedFile: {
             from: string;
             to: string;
         };
@@ -3223,6 +3504,25 @@ interface Components {
             /** @description Pass as `cursor` to get the next page; absent on the last one. */
             nextCursor?: string | null;
         };
+        /** @description `GET /v1/sandboxes/{sandbox}/merges`: one that was done. */
+        PastMerge: {
+            base: string;
+            child: string;
+            /** Format: int64 */
+            createdMs: number;
+            id: string;
+            /**
+             * Format: int64
+             * @description Paths that it changed.
+             */
+            total: number;
+            /** @description Snapshot of the parent as it was before. */
+            undo: string;
+        };
+        PastMerges: {
+            /** @description Newest first, the last hundred. */
+            merges: Schemas["PastMerge"][];
+        };
         /** @description A sandbox's whole egress policy. */
         PolicyDocument: {
             egress?: Schemas["EgressDocument"] | null;
@@ -3299,6 +3599,84 @@ interface Components {
              * @description Layers that no image stands on, and steps kept for builds.
              */
             layers: number;
+        };
+        /** @description A race as it stands. */
+        Race: {
+            attempts: Schemas["RaceAttempt"][];
+            /** @description The snapshot that all attempts started from. */
+            base?: string | null;
+            /** Format: int64 */
+            createdMs: number;
+            /** Format: int64 */
+            endedMs?: number | null;
+            /** @description Why it ended early. */
+            failure?: string | null;
+            id: string;
+            judge?: string[] | null;
+            merged?: Schemas["RaceMerged"] | null;
+            parent: string;
+            run: string[];
+            stage: Schemas["RaceStage"];
+            /**
+             * Format: int64
+             * @description Grows with every change: `after` takes it.
+             */
+            version: number;
+            /**
+             * Format: int32
+             * @description Number of the attempt that won; absent: none yet, or none at all.
+             */
+            winner?: number | null;
+        };
+        RaceAttempt: {
+            /**
+             * Format: int64
+             * @description Paths it added, changed and deleted.
+             */
+            added?: number | null;
+            /** Format: int64 */
+            changed?: number | null;
+            /** Format: int64 */
+            deleted?: number | null;
+            exec?: string | null;
+            /** Format: int32 */
+            exitCode?: number | null;
+            /** @description Its sandbox is deleted. */
+            gone: boolean;
+            /**
+             * Format: int32
+             * @description From 1.
+             */
+            number: number;
+            sandbox: string;
+            /** Format: double */
+            score?: number | null;
+            state: Schemas["RaceAttemptState"];
+            /** Format: int64 */
+            tookMs?: number | null;
+            /** @description Why it does not count. */
+            why?: string | null;
+        };
+        /** @enum {string} */
+        RaceAttemptState: "waiting" | "running" | "judging" | "ended" | "failed";
+        RaceMerged: {
+            applied: boolean;
+            /** @description Paths in conflict, the first hundred; where there are any, nothing was merged. */
+            conflicts: string[];
+            /**
+             * Format: int64
+             * @description Paths that it changed.
+             */
+            total: number;
+            /** @description Snapshot of the parent as it was before. */
+            undo?: string | null;
+        };
+        /** @enum {string} */
+        RaceStage: "forking" | "running" | "choosing" | "merging" | "cleaning" | "done";
+        /** @description `GET /v1/races`. */
+        Races: {
+            /** @description Newest first, the last two hundred. */
+            races: Schemas["Race"][];
         };
         /** @description `GET /readyz`. */
         Readiness: {
@@ -3936,7 +4314,7 @@ interface Components {
          * @description Why a snapshot was taken.
          * @enum {string}
          */
-        SnapshotKind: "manual" | "policy" | "before-restore" | "exec" | "fork" | "before-rotate";
+        SnapshotKind: "manual" | "policy" | "before-restore" | "exec" | "fork" | "before-rotate" | "before-merge";
         /** @description Snapshots a sandbox takes by itself, while it works. */
         SnapshotPolicy: {
             /** Format: int64 */
@@ -3975,6 +4353,41 @@ interface Components {
         };
         /** @enum {string} */
         SpaceAccess: "read" | "read-write";
+        /** @description `POST /v1/races`. */
+        StartRace: {
+            /** Format: int32 */
+            attempts: number;
+            /** @description The attempts boot from the parent's files, without its processes. */
+            filesOnly?: boolean;
+            /**
+             * @description A command that is run in every attempt after its end, and whose last line of output is a number: the highest wins. It
+             *     turns an attempt down by exiting with another code than 0. Without one, an attempt that exits 0 is good, and the
+             *     quickest of them wins.
+             */
+            judge?: string[] | null;
+            /** @description The attempts stay when all is over. */
+            keep?: boolean;
+            memory?: Schemas["MergeMemoryPolicy"];
+            /** @description Merge the winner into the parent. */
+            mergeWinner?: boolean;
+            /**
+             * Format: int32
+             * @description How many run at once; all when absent.
+             */
+            parallel?: number | null;
+            /** @description Name or id of the sandbox whose forks race. */
+            parent: string;
+            /** @description How the winner is merged, as in a merge. */
+            policies?: Schemas["MergeRule"][];
+            policy?: Schemas["MergePolicy"];
+            /** @description The command of every attempt. It finds its number in `BURROW_ATTEMPT`. */
+            run: string[];
+            /**
+             * Format: int64
+             * @description How long an attempt may take.
+             */
+            timeoutSeconds?: number | null;
+        };
         /** @description `GET /v1/sandboxes/{sandbox}/stats`. */
         Stats: {
             /** Format: int64 */
