@@ -32,7 +32,7 @@ fn read(bytes: &[u8]) -> bool {
     let Ok((_, mut reader)) = Reader::open(bytes, LIMITS) else { return false };
     let mut taken = Taken { chunks: HashMap::new(), bytes: 0, chunk: None };
     loop {
-        match reader.next() {
+        match reader.item() {
             Ok(Some(Item::Section(_))) => {}
             Ok(Some(Item::Entry(entry))) => {
                 assert!(!entry.path.as_bytes().starts_with(b"/"), "an absolute path");

@@ -232,6 +232,13 @@ fn make_directory(path: &Path) -> Result<(), ServeError> {
     })
 }
 
+/// Takes up what an earlier daemon was in the midst of.
+async fn resume(app: &Arc<App>) {
+    rest::resume_promises(app).await;
+    resume_races(app).await;
+    rest::resume_remembering(app).await;
+}
+
 /// Goes on with the races that an earlier daemon did not finish.
 async fn resume_races(app: &App) {
     if let Err(error) = app.engine.resume_races().await {
@@ -282,9 +289,7 @@ async fn serve(
     doors.begin(move |tenant, sandbox| {
         rest::memory_door_router(behind.clone(), tenant.clone(), sandbox.clone())
     });
-    rest::resume_promises(&app).await;
-    resume_races(&app).await;
-    rest::resume_remembering(&app).await;
+    resume(&app).await;
     let running = Running {
         stop: CancellationToken::new(),
         kill: CancellationToken::new(),

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use burrow_catalog::{Catalog, Page, PageRequest, SandboxFilter, SandboxRow};
+use burrow_catalog::{Catalog, EventRow, Page, PageRequest, SandboxFilter, SandboxRow};
 use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
 use burrow_model::{
     Image, ImageId, Limits, MemorySpec, RotatePolicy, SandboxId, SandboxSpec, SleepPolicy, SnapshotPolicy,
@@ -88,6 +88,17 @@ impl Engine {
         volume: &burrow_volumes::VolumeId,
     ) -> Result<burrow_volumes::Chunks, EngineError> {
         Ok(self.shared.seams.volumes.send(volume).await?)
+    }
+
+    /// A tenant's events after number `seq`, oldest first: all that have happened when this is asked.
+    pub async fn events_since(
+        &self,
+        tenant: &TenantId,
+        seq: u64,
+        limit: u32,
+    ) -> Result<Vec<EventRow>, EngineError> {
+        self.shared.flush_records().await;
+        Ok(self.shared.seams.catalog.events_since(tenant, seq, limit).await?)
     }
 
     pub fn now_ms(&self) -> u64 {

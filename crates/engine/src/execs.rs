@@ -172,6 +172,7 @@ impl Engine {
 
     /// Execs that earlier daemons were to remember and did not get to, the newest first.
     pub async fn unremembered_execs(&self, limit: u32) -> Result<Vec<ExecRow>, EngineError> {
+        self.shared.flush_records().await;
         Ok(self.shared.seams.catalog.unremembered_execs(limit).await?)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Every arm asks whether a row is visible before it ranks it; what a branch cannot see takes no place among the hits.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::PoisonError;
 
@@ -135,6 +136,12 @@ impl Best {
     }
 }
 
+/// Terms that are looked for, each as an expression with the rows it has; and those that are too common.
+struct Chosen {
+    taken: Vec<(String, u64)>,
+    left_out: Vec<QueryTerm>,
+}
+
 impl Reader<'_> {
     /// Visible rows that have any of the terms, the best first.
     pub fn lexical(&self, terms: &[QueryTerm], limit: usize) -> Result<Lexical, MemoryError> {
@@ -148,7 +155,7 @@ impl Reader<'_> {
         limit: usize,
         admit: &dyn Fn(Row) -> bool,
     ) -> Result<Lexical, MemoryError> {
-        let (taken, left_out) = self.choose(terms)?;
+        let Chosen { taken, left_out } = self.choose(terms)?;
         if taken.is_empty() || limit == 0 {
             return Ok(Lexical { hits: Vec::new(), left_out });
         }
@@ -193,7 +200,7 @@ impl Reader<'_> {
             }
         }
         // Runs in order, one per term: merging them is all there is to do.
-        found.sort_by(|a, b| b.0.cmp(&a.0));
+        found.sort_by_key(|(row, _)| Reverse(*row));
         Ok(found)
     }
 
@@ -202,7 +209,7 @@ impl Reader<'_> {
     }
 
     /// Terms from the rarest on, while they have not too many rows; at least one.
-    fn choose(&self, terms: &[QueryTerm]) -> Result<(Vec<(String, u64)>, Vec<QueryTerm>), MemoryError> {
+    fn choose(&self, terms: &[QueryTerm]) -> Result<Chosen, MemoryError> {
         let mut known = BTreeMap::new();
         for term in terms.iter().take(TERMS_MAX) {
             if let Some(expression) = term.expression() {
@@ -226,7 +233,7 @@ impl Reader<'_> {
                 left_out.push(term.clone());
             }
         }
-        Ok((taken, left_out))
+        Ok(Chosen { taken, left_out })
     }
 
     /// About how many rows of the space have a term. For choosing and weighing terms, not for showing: it counts what

@@ -148,8 +148,8 @@ impl<W: Write> Hashed<W> {
 }
 
 pub(crate) fn fill(input: &mut impl Read, buffer: &mut [u8]) -> Result<(), PortableError> {
-    input.read_exact(buffer).map_err(|source| match source.kind() {
-        io::ErrorKind::UnexpectedEof => PortableError::Truncated,
-        _ => PortableError::Read { source },
+    input.read_exact(buffer).map_err(|source| {
+        let ended = source.kind() == io::ErrorKind::UnexpectedEof;
+        if ended { PortableError::Truncated } else { PortableError::Read { source } }
     })
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A frame is hashed before any of it is handed out. What was handed out is sound, but only the end proves that it is
-//! all there: until [`Reader::next`] has answered `None`, nothing of a file may become visible to anybody.
+//! all there: until [`Reader::item`] has answered `None`, nothing of a file may become visible to anybody.
 //!
 //! RAM: one frame and what its entries are. A chunk that comes again is asked back from whoever took it, and hashed anew.
 
@@ -108,9 +108,8 @@ impl<R: Read> Reader<R> {
             proven: None,
         };
         let mut magic = [0; 8];
-        reader.input.fill(&mut magic).map_err(|error| match error {
-            PortableError::Truncated => PortableError::NotAnExport,
-            other => other,
+        reader.input.fill(&mut magic).map_err(|error| {
+            if matches!(error, PortableError::Truncated) { PortableError::NotAnExport } else { error }
         })?;
         match &magic {
             AGE | AGE_ARMORED => return Err(PortableError::Encrypted),
@@ -138,7 +137,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// What comes next. `None`: the end, and everything was as it should be.
-    pub fn next(&mut self) -> Result<Option<Item>, PortableError> {
+    pub fn item(&mut self) -> Result<Option<Item>, PortableError> {
         if let Some(open) = &self.open {
             let (path, reason) = (open.path.shown(), "its content was not taken");
             return Err(PortableError::Entry { path, reason });

@@ -3,6 +3,8 @@
 //! `tests/fixtures/v1.burrow` is never written again. Another version of the format brings another file, and a test of its
 //! own beside this one.
 
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail by panicking")]
+
 use std::collections::HashMap;
 use std::io;
 
@@ -60,7 +62,7 @@ fn a_file_of_version_1_is_read() {
     let mut found = Vec::new();
     let mut contents = Contents::default();
     let mut section = None;
-    while let Some(item) = reader.next().unwrap() {
+    while let Some(item) = reader.item().unwrap() {
         match item {
             Item::Section(began) => section = Some(began),
             Item::Entry(entry) => {

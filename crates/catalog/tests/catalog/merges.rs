@@ -65,7 +65,7 @@ async fn a_race_is_open_until_it_is_done_and_seen_by_its_tenant_only() {
         race: json!({ "stage": "forking" }),
     };
     catalog.insert_race(row.clone()).await.unwrap();
-    assert_eq!(catalog.open_races().await.unwrap(), [row.clone()]);
+    assert_eq!(catalog.open_races().await.unwrap(), std::slice::from_ref(&row));
     assert_eq!(catalog.race(&TenantId::generate(), &row.id).await.unwrap(), None);
     catalog.update_race(&row.id, true, json!({ "stage": "done" })).await.unwrap();
     assert_eq!(catalog.open_races().await.unwrap(), []);

@@ -36,7 +36,8 @@ async fn a_snapshot_is_found_by_any_file_it_travelled_in() {
     assert_eq!(found(&[&a]).await, Some(one.id.clone()));
     assert_eq!(found(&[&"zz".to_owned(), &c]).await, Some(two.id.clone()));
     assert_eq!(found(&[&"zz".to_owned()]).await, None);
-    let elsewhere = catalog.snapshot_by_identities(&TenantId::generate(), &[a.clone()]).await.unwrap();
+    let elsewhere =
+        catalog.snapshot_by_identities(&TenantId::generate(), std::slice::from_ref(&a)).await.unwrap();
     assert_eq!(elsewhere, None, "another tenant has none of it");
     catalog.delete_snapshot(&one.id, None).await.unwrap();
     assert_eq!(found(&[&a, &b]).await, None);

@@ -119,7 +119,7 @@ impl Feed {
     /// Reads the next batch. Answers how many there were, before those of other sandboxes were dropped.
     async fn fill(&mut self) -> Result<usize, ApiError> {
         self.newest.borrow_and_update();
-        let rows = self.app.engine.catalog().events_since(&self.tenant, self.since, BATCH).await?;
+        let rows = self.app.engine.events_since(&self.tenant, self.since, BATCH).await?;
         let count = rows.len();
         self.since = rows.last().map_or(self.since, |row| row.seq);
         let sandbox = self.sandbox.as_ref();

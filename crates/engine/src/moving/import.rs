@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::Path;
 
 use burrow_catalog::{CatalogError, SnapshotRow};
 use burrow_model::{
@@ -261,7 +261,7 @@ fn fill(
     let mut placing = Placing::in_root(&opened)?;
     let mut room = Room { shared, handle, left: 0 };
     let (mut about, mut arriving, mut section) = (None, None, None);
-    while let Some(item) = reader.next()? {
+    while let Some(item) = reader.item()? {
         let entry = match item {
             Item::Section(began) => {
                 section = Some(began);
@@ -330,7 +330,7 @@ fn begin_memory<'m>(
 fn take_processes(
     reader: &mut Reader<Box<dyn Read + Send>>,
     entry: &burrow_portable::Entry,
-    folder: &PathBuf,
+    folder: &Path,
     known: Option<About>,
     sandbox: &SandboxId,
 ) -> Result<Option<About>, EngineError> {

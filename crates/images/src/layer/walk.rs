@@ -129,7 +129,7 @@ impl<'a> Walker<'a> {
                 && FileType::from_raw_mode(found.st_mode) != FileType::Directory
                 && found.st_nlink > 1
             {
-                known.entry(found.st_ino).or_insert((u64::from(found.st_nlink), 0)).1 += 1;
+                known.entry(found.st_ino).or_insert((found.st_nlink, 0)).1 += 1;
             }
         }
         let wanted: HashSet<u64> =

@@ -147,7 +147,7 @@ pub(super) fn read_within(bytes: &[u8], limits: Limits) -> Result<Kept, Portable
     let (header, mut reader) = Reader::open(bytes, limits)?;
     let mut found: Tree = Vec::new();
     let mut chunks = HashMap::new();
-    while let Some(item) = reader.next()? {
+    while let Some(item) = reader.item()? {
         match item {
             Item::Section(section) => found.push((section, Vec::new())),
             Item::Entry(entry) => {
