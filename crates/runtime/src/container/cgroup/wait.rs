@@ -12,8 +12,8 @@ const EAGER_LOOKS: u32 = 64;
 
 /// Many processes, or some in the middle of a long disk operation.
 const PATIENT_PAUSE: Duration = Duration::from_millis(1);
-/// About five seconds: a process that cannot be stopped by then hangs in the kernel.
-const PATIENT_LOOKS: u32 = 5000;
+/// About twenty seconds, on a busy machine more: a process that cannot be stopped by then hangs in the kernel.
+const PATIENT_LOOKS: u32 = 20_000;
 
 /// Looks until `done` answers true. `TimedOut` when it never does.
 pub(super) fn until(mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {

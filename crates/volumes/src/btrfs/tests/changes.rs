@@ -235,6 +235,8 @@ async fn a_frozen_sandbox_is_compared_with_what_it_was_made_from_with_times_if_a
     fs::write(edited.rootfs.join(std::ffi::OsStr::from_bytes(b"new-\xff")), "x").unwrap();
     let touched = File::options().write(true).open(edited.rootfs.join("a/b/two")).unwrap();
     touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    // The new name may have come in the same tick of the clock as the older ones.
+    File::open(&edited.rootfs).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     volumes.freeze(&frozen, &edited.id).await.unwrap();
     fs::write(edited.rootfs.join("later"), "not in it").unwrap();
     let (old, new) = (Tree::Snapshot(edited.before.clone()), Tree::Frozen(frozen.clone()));
