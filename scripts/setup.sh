@@ -139,7 +139,7 @@ install_node() {
         note "node $version"
         return
     fi
-    candidate=$(apt-cache policy nodejs 2>/dev/null | awk '/Candidate:/ {print $2}')
+    candidate=$(apt-cache policy nodejs 2>/dev/null | awk '/Candidate:/ {print $2}') || candidate=none
     if [[ $candidate =~ ^[0-9] ]] && version_at_least "$candidate" 20; then
         say "installing nodejs npm"
         DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 nodejs npm >/dev/null 2>&1 || true
