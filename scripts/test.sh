@@ -2,7 +2,7 @@
 # Runs the tests. Run by `make test` and by CI; works on a fresh machine, as root or with sudo.
 #
 #   scripts/test.sh              what CI runs
-#   scripts/test.sh --all        also long cycles, version matrices and fuzzing
+#   scripts/test.sh --all        also long cycles, version matrices, the SDKs and fuzzing
 #   scripts/test.sh --attacks    only the suites of hostile code
 #
 # Tests drive the real kernel, so they run as root; what they need is built before, as whoever owns the checkout.
@@ -92,6 +92,11 @@ attacks() { cargo_test --test attacks -- --nocapture; }
 
 api_fuzz() { scripts/api-fuzz.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "${1:-25}" 2>&1 | tee -a "$log"; }
 
+# Of one language, against a daemon of its own.
+sdk() {
+    "scripts/test-sdk-$1.sh" "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"
+}
+
 case $mode in
 --attacks)
     step attacks attacks
@@ -101,6 +106,8 @@ case $mode in
     step tests suites
     step attacks attacks
     step api api_fuzz 200
+    step python sdk python
+    step typescript sdk typescript
     step fuzz scripts/fuzz.sh 60
     step lint scripts/lint.sh
     ;;
