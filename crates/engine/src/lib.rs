@@ -59,7 +59,7 @@ pub use images::{
 };
 pub use memory::{MemoryScope, ScopedView};
 pub use options::{
-    CreateOptions, IdlePolicy, ImagePolicy, LimitsChange, MemoryChange, NetworkChange, Policy, Seams,
+    CreateOptions, IdlePolicy, ImagePolicy, LeaseChange, LimitsChange, MemoryChange, NetworkChange, Policy, Seams,
     StockPolicy, UpdateOptions,
 };
 pub use own::{NoOwnApi, OwnApi};
