@@ -73,14 +73,14 @@ const GUEST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The ends of both streams.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tails {
+pub(crate) struct Tails {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
 impl Tails {
     /// Keeps the end. Copies little: twice the bound is let in before it is cut.
-    pub(super) fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         let kept = match stream {
             OutputStream::Stdout => &mut self.stdout,
             OutputStream::Stderr => &mut self.stderr,
@@ -130,7 +130,7 @@ struct Seen {
 }
 
 impl Remembering {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             seen: Mutex::default(),
             slots: Arc::new(Semaphore::new(AT_ONCE_MAX)),
@@ -175,7 +175,7 @@ impl Remembering {
     }
 
     /// Keeps secrets that an exec is given in mind until it has ended, so that none of them is remembered.
-    pub(super) fn given(&self, exec: &ExecId, secrets: Vec<String>) {
+    pub(crate) fn given(&self, exec: &ExecId, secrets: Vec<String>) {
         if secrets.is_empty() {
             return;
         }
@@ -239,7 +239,7 @@ impl Remembering {
 }
 
 /// An exec that has ended, with what is remembered of failures like it.
-pub(super) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, tails: &Tails) -> Exec {
+pub(crate) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, tails: &Tails) -> Exec {
     let mode = guest.sandbox().spec.memory.remember;
     let Some(outcome) = exec.outcome.clone() else { return exec };
     if mode == Remember::Off {
@@ -418,7 +418,7 @@ async fn listed(guest: &Guest, list: ListFiles) -> Vec<protocol::FileEntry> {
 
 /// Remembers an exec that nobody waits for, when it ends. Its sandbox may sleep meanwhile, and is not woken for this.
 /// `promise` undoes what failed: that comes first.
-pub(super) fn remember_at_end(app: &Arc<App>, guest: &Guest, exec: &ExecId, promise: Option<Arc<Guarded>>) {
+pub(crate) fn remember_at_end(app: &Arc<App>, guest: &Guest, exec: &ExecId, promise: Option<Arc<Guarded>>) {
     if guest.sandbox().spec.memory.remember == Remember::Off {
         return;
     }
