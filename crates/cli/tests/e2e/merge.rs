@@ -42,10 +42,13 @@ const TREE: &str = "set -e; cd /srv; mkdir -p app/old; for f in a b c d e; do se
 fn what_a_child_did_comes_home_and_can_be_undone() {
     let daemon = Daemon::start();
     family(&daemon, TREE);
-    daemon.sh("child", "set -e; cd /srv/app
+    daemon.sh(
+        "child",
+        "set -e; cd /srv/app
         echo changed > a; chmod 700 c; rm d; mv e moved; rm -r old; ln -sfn c link
         seq 1 21 > b; mkdir -p new/deep; echo n > new/deep/n; ln kept kept-too
-        echo noise > /tmp/noise; mkdir -p /root/.cache; echo noise > /root/.cache/noise");
+        echo noise > /tmp/noise; mkdir -p /root/.cache; echo noise > /root/.cache/noise",
+    );
     daemon.sh("web", "cd /srv/app; echo mine > mine; chown 1000 c; sed -i s/^3$/three/ e");
     daemon.ok(&["memory", "add", "child", "the port is 8080"]);
     let before = daemon.sh("web", "cd /srv/app; find . | sort | xargs stat -c '%n %A %U' ; cat a b e");
