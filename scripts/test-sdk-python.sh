@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks and tests the Python SDK against a real daemon: generated files, mypy, ruff, pytest with every example of the
-# docstrings and guides, and the wheel.
+# docstrings and guides and the programs of examples/, and the wheel.
 #
 #   scripts/test-sdk-python.sh BURROW GUEST [POOL] [PYTEST ARGUMENTS...]
 #
@@ -33,8 +33,8 @@ cd "$sdk"
 say "generated files"
 "$venv/bin/python" tools/generate.py --check
 say "ruff"
-"$venv/bin/ruff" check --quiet --no-cache
-"$venv/bin/ruff" format --check --quiet --no-cache
+"$venv/bin/ruff" check --quiet --no-cache --config pyproject.toml . ../../examples
+"$venv/bin/ruff" format --check --quiet --no-cache --config pyproject.toml . ../../examples
 say "mypy --strict"
 "$venv/bin/mypy" --strict --cache-dir "$venv/mypy"
 say "wheel"

@@ -200,9 +200,9 @@ class AsyncMemory:
         agent: str | None = None,
         space: str | None = None,
     ) -> types.StoredTurn:
-        """After a turn of an agent loop: what was said, as model APIs write it."""
+        """After a turn of an agent loop: what was said, as model APIs write it. What is stored already is not stored again."""
         body = given(messages=[dict(message) for message in messages], session=session, user=user, agent=agent)
-        return await self._transport.send(types.StoredTurn, "POST", self._path("turns"), body, space=space)
+        return await self._transport.send(types.StoredTurn, "POST", self._path("turns"), body, repeat=True, space=space)
 
     async def get(self, id: str, *, as_of: str | int | None = None, space: str | None = None) -> types.MemoryEntry:
         """One entry."""

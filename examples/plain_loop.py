@@ -1,0 +1,67 @@
+"""A plain loop with the `anthropic` client: one tool, a sandbox that stays, and a memory in two lines.
+
+    pip install burrow-sdk anthropic
+    export ANTHROPIC_API_KEY=...
+    python plain_loop.py "how many prime numbers are there below 10,000?"
+
+The sandbox is called `plain-loop`: its files, its packages and what was said are there the next time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from anthropic import Anthropic
+
+from burrow import Sandbox
+from burrow.agents import AgentMemory
+
+MODEL = os.environ.get("MODEL", "claude-sonnet-4-5")
+INSTRUCTIONS = "You have a Linux machine of your own. Use it to find out what you do not know; answer in a line or two."
+RUN = {
+    "name": "run",
+    "description": "Runs a shell command on your machine and answers with its exit code and output.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"command": {"type": "string", "description": "A line for /bin/sh."}},
+        "required": ["command"],
+    },
+}
+# What a model is shown of an output, and how often it may use the tool before it has to come to an end.
+SHOWN = 10_000
+TURNS_MAX = 30
+
+
+def run(sandbox: Sandbox, command: str) -> str:
+    """What the tool answers. A command that fails is something to learn from, not an error of ours."""
+    result = sandbox.run(command, timeout=300)
+    return f"exit code {result.exit_code}\n{result.stdout[-SHOWN:]}{result.stderr[-SHOWN:]}"
+
+
+def ask(question: str) -> str:
+    """One question, with as many turns as it takes."""
+    client, sandbox = Anthropic(), Sandbox.get_or_create("plain-loop")
+    memory = AgentMemory(sandbox)
+    messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
+    for _ in range(TURNS_MAX):
+        known = memory.block(messages)  # the first line: what is known about this
+        reply = client.messages.create(
+            model=MODEL, max_tokens=4000, system=f"{INSTRUCTIONS}\n\n{known}", tools=[RUN], messages=messages
+        )
+        memory.after(messages, reply)  # the second: what was said is kept
+        messages.append({"role": "assistant", "content": [block.model_dump() for block in reply.content]})
+        results = [
+            {"type": "tool_result", "tool_use_id": block.id, "content": run(sandbox, block.input["command"])}
+            for block in reply.content
+            if block.type == "tool_use"
+        ]
+        if not results:
+            return "".join(block.text for block in reply.content if block.type == "text")
+        messages.append({"role": "user", "content": results})
+    return "(gave up: too many turns)"
+
+
+if __name__ == "__main__":
+    print(ask(" ".join(sys.argv[1:]) or "which Linux is this?"))
