@@ -256,9 +256,9 @@ pub(crate) async fn planned(
         let (by_theirs, noise) = without_noise(&trees, by_theirs, all)?;
         // Where ours alone has changed something, nothing comes of it, but for what is in directories that theirs has
         // changed, and what was moved.
-        let names_of_both =
-            by_ours.into_iter().chain(by_theirs).filter(|path| !noise::is_hosts(path)).collect();
-        let gathered = trees.gather(&names_of_both)?;
+        let [by_ours, by_theirs] = [by_ours, by_theirs]
+            .map(|paths| paths.into_iter().filter(|path| !noise::is_hosts(path)).collect::<BTreeSet<_>>());
+        let gathered = trees.gather(&by_ours, &by_theirs)?;
         let plan = plan(gathered, &trees, &names, &policies)?;
         let changes = told(&trees, &plan)?;
         Ok(Planned { plan, trees, changes, noise })

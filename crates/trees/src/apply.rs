@@ -19,6 +19,9 @@ use crate::{Kind, Node, Root, TreeError, split, step};
 /// How what is made is called until it is in its place. Nobody else's name.
 const PASSING_PREFIX: &str = ".burrow-merge-";
 
+/// What is smaller is copied: to share its extents takes longer than to write it, and saves next to nothing.
+const SHARED_BYTES_MIN: u64 = 32 << 10;
+
 /// Where content comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
@@ -190,10 +193,10 @@ fn make(
 ) -> io::Result<()> {
     let special = |kind: FileType| rustix::fs::mknodat(folder, passing, kind, Mode::empty(), 0);
     match &node.kind {
-        Kind::File { .. } => {
+        Kind::File { bytes } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let mut made = File::from(rustix::fs::openat(folder, passing, flags, Mode::RUSR | Mode::WUSR)?);
-            fill(&mut made, content, sources)?;
+            fill(&mut made, *bytes, content, sources)?;
             let made = OwnedFd::from(made);
             set_attributes(&made, node, Known::New)?;
             return set_times(made.as_fd(), b"", node);
@@ -214,7 +217,7 @@ fn make(
     set_times(folder, passing.as_bytes(), node)
 }
 
-fn fill(made: &mut File, content: &Content, sources: Sources<'_>) -> io::Result<()> {
+fn fill(made: &mut File, bytes: u64, content: &Content, sources: Sources<'_>) -> io::Result<()> {
     let (root, path) = match content {
         Content::None => return Ok(()),
         Content::Merged { content } => return made.write_all(content),
@@ -223,6 +226,9 @@ fn fill(made: &mut File, content: &Content, sources: Sources<'_>) -> io::Result<
     };
     let source = root.file(path).map_err(io::Error::other)?;
     let mut source = source.ok_or(io::ErrorKind::NotFound)?;
+    if bytes < SHARED_BYTES_MIN {
+        return io::copy(&mut source, made).map(drop);
+    }
     match rustix::fs::ioctl_ficlone(&*made, &source) {
         Ok(()) => Ok(()),
         // Other file systems, and what is too small or too odd to be shared.

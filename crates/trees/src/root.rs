@@ -14,8 +14,9 @@ use crate::{TreeError, step};
 /// Bytes of a list of attributes' names, and of one value, that the kernel gives at most.
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
-/// Read and compared at once.
+/// Read and compared at once; at first less, since most files are small or differ early.
 const BLOCK_BYTES: usize = 128 << 10;
+const FIRST_BLOCK_BYTES: usize = 8 << 10;
 
 /// The directory that a sandbox sees as `/`.
 #[derive(Debug)]
@@ -244,15 +245,17 @@ fn attributes_of(opened: &OwnedFd) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
 
 /// Whether two files hold the same.
 pub(crate) fn same_content(left: &mut File, right: &mut File) -> io::Result<bool> {
-    let (mut one, mut other) = (vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]);
+    let (mut one, mut other) = (vec![0; FIRST_BLOCK_BYTES], vec![0; FIRST_BLOCK_BYTES]);
     loop {
         let read = fill(left, &mut one)?;
         if read != fill(right, &mut other)? || one[..read] != other[..read] {
             return Ok(false);
         }
-        if read == 0 {
+        if read < one.len() {
             return Ok(true);
         }
+        one.resize(BLOCK_BYTES, 0);
+        other.resize(BLOCK_BYTES, 0);
     }
 }
 

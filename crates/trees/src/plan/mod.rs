@@ -25,6 +25,7 @@ mod one;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::glob::Glob;
@@ -33,7 +34,7 @@ use crate::{Node, Root, TreeError};
 pub use links::{OnlyChanged, OtherNames};
 
 /// Whose tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     Base,
     Ours,
@@ -67,17 +68,26 @@ impl Trees {
     }
 
     /// What the three have at the paths that either side changed.
-    pub fn gather(&self, changed: &BTreeSet<Vec<u8>>) -> Result<BTreeMap<Vec<u8>, Three>, TreeError> {
+    pub fn gather(
+        &self,
+        by_ours: &BTreeSet<Vec<u8>>,
+        by_theirs: &BTreeSet<Vec<u8>>,
+    ) -> Result<BTreeMap<Vec<u8>, Three>, TreeError> {
         let at = |side: Side, path: &[u8]| -> Result<Option<At>, TreeError> {
-            Ok(self.of(side).node(path)?.map(|node| At { path: path.to_vec(), node }))
+            Ok(self.of(side).node(path)?.map(|node| At { path: path.to_vec(), node, is_as_in_base: false }))
         };
         let mut gathered = BTreeMap::new();
-        for path in changed {
-            let three = Three {
+        for path in by_ours.union(by_theirs) {
+            let mut three = Three {
                 base: at(Side::Base, path)?,
                 ours: at(Side::Ours, path)?,
                 theirs: at(Side::Theirs, path)?,
             };
+            for (side, changed) in [(&mut three.ours, by_ours), (&mut three.theirs, by_theirs)] {
+                if let (Some(side), Some(base)) = (side, &three.base) {
+                    side.is_as_in_base = !changed.contains(path) && side.is_only_name_of(base);
+                }
+            }
             gathered.insert(path.clone(), three);
         }
         Ok(gathered)
@@ -106,6 +116,16 @@ pub struct Three {
 pub struct At {
     pub path: Vec<u8>,
     pub node: Node,
+    /// A file of ours or theirs that holds what base holds at this path.
+    pub is_as_in_base: bool,
+}
+
+impl At {
+    /// Whether both are one file that has no other names, by which it may have been changed.
+    fn is_only_name_of(&self, base: &At) -> bool {
+        let (Some(one), Some(other)) = (self.node.identity, base.node.identity) else { return false };
+        one.is_same(&other) && (one.links, other.links) == (1, 1)
+    }
 }
 
 /// What is done where both sides changed the same.
@@ -250,7 +270,8 @@ pub fn plan(
     policies: &Policies,
 ) -> Result<Plan, TreeError> {
     let (outcomes, chosen, plan) = (BTreeMap::new(), Vec::new(), Plan::default());
-    let mut planner = Planner { names, outcomes, chosen, contents, policies, plan };
+    let compared = RefCell::default();
+    let mut planner = Planner { names, outcomes, chosen, contents, compared, policies, plan };
     planner.pair_moved()?;
     planner.decide_each()?;
     planner.fit_kinds();
@@ -268,9 +289,14 @@ struct Planner<'a> {
     /// Paths at which a policy chose between a directory and something else, and which side it chose.
     chosen: Vec<(Vec<u8>, Side)>,
     contents: &'a dyn Contents,
+    /// Files that were compared, and whether they hold the same: one is asked for more than once.
+    compared: RefCell<BTreeMap<Pair, bool>>,
     policies: &'a Policies,
     plan: Plan,
 }
+
+/// Two files, by whose they are and where.
+type Pair = [(Side, Vec<u8>); 2];
 
 impl Planner<'_> {
     fn decide_each(&mut self) -> Result<(), TreeError> {
@@ -325,7 +351,8 @@ impl Planner<'_> {
         let mut removals = Vec::new();
         let mut rest = Vec::new();
         for (path, three) in &self.names {
-            let ours = three.ours.as_ref().filter(|at| at.path == *path).map(|at| &at.node);
+            let in_place = three.ours.as_ref().filter(|at| at.path == *path);
+            let ours = in_place.map(|at| &at.node);
             let outcome = self.outcomes.get(path).unwrap_or(&Outcome::Keep);
             let (node, content) = match outcome {
                 Outcome::Keep => continue,
@@ -342,7 +369,7 @@ impl Planner<'_> {
                 removals.push(Action::Remove { path: path.clone(), directory });
             }
             let Some(node) = node else { continue };
-            let stays = !in_the_way && self.holds_already(path, three, ours, node, &content)?;
+            let stays = !in_the_way && self.holds_already(three, in_place, node, &content)?;
             rest.push(match stays {
                 true => Action::Attributes { path: path.clone(), node: node.clone() },
                 false => Action::Put { path: path.clone(), node: node.clone(), content },
@@ -357,21 +384,23 @@ impl Planner<'_> {
     /// Whether what is there differs in no more than mode, owner and attributes.
     fn holds_already(
         &self,
-        path: &[u8],
         three: &Three,
-        ours: Option<&Node>,
+        ours: Option<&At>,
         node: &Node,
         content: &Content,
     ) -> Result<bool, TreeError> {
-        let Some(ours) = ours.filter(|ours| ours.kind == node.kind) else { return Ok(false) };
+        let Some(ours) = ours.filter(|ours| ours.node.kind == node.kind) else { return Ok(false) };
         // A link has no mode, and is put anew.
-        match (ours.is_directory(), ours.is_file(), content) {
+        match (ours.node.is_directory(), ours.node.is_file(), content) {
             (true, _, _) => Ok(true),
-            (_, true, Content::Ours { path: from }) => Ok(from == path),
+            (_, true, Content::Ours { path: from }) => Ok(*from == ours.path),
             (_, true, Content::Theirs { path: from }) => {
-                let linked =
-                    three.theirs.as_ref().and_then(|at| at.node.identity).is_some_and(|id| id.links > 1);
-                Ok(!linked && self.contents.is_same((Side::Ours, path), (Side::Theirs, from))?)
+                // What comes from there is what theirs has at this path or, moved, at that one.
+                let Some(theirs) = three.theirs.as_ref().filter(|at| at.path == *from) else {
+                    return Ok(false);
+                };
+                let linked = theirs.node.identity.is_some_and(|id| id.links > 1);
+                Ok(!linked && self.is_same_content((Side::Ours, ours), (Side::Theirs, theirs))?)
             }
             _ => Ok(false),
         }

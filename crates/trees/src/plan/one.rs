@@ -203,15 +203,27 @@ impl Planner<'_> {
         }
     }
 
-    fn is_same_content(&self, one: (Side, &At), other: (Side, &At)) -> Result<bool, TreeError> {
+    pub(super) fn is_same_content(&self, one: (Side, &At), other: (Side, &At)) -> Result<bool, TreeError> {
         let (left, right) = (&one.1.node, &other.1.node);
         if left.kind != right.kind {
             return Ok(false);
         }
-        match left.is_file() {
-            true => self.contents.is_same((one.0, &one.1.path), (other.0, &other.1.path)),
-            false => Ok(true),
+        if !left.is_file() {
+            return Ok(true);
         }
+        let whose =
+            |(side, at): (Side, &At)| (if at.is_as_in_base { Side::Base } else { side }, at.path.clone());
+        let mut pair = [whose(one), whose(other)];
+        pair.sort();
+        if pair[0] == pair[1] {
+            return Ok(true);
+        }
+        if let Some(known) = self.compared.borrow().get(&pair) {
+            return Ok(*known);
+        }
+        let same = self.contents.is_same((pair[0].0, &pair[0].1), (pair[1].0, &pair[1].1))?;
+        self.compared.borrow_mut().insert(pair, same);
+        Ok(same)
     }
 
     // === What was moved ===

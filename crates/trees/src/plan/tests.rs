@@ -234,9 +234,11 @@ impl World {
     fn names(&self) -> BTreeMap<Vec<u8>, Three> {
         let trees = [&self.trees.base, &self.trees.ours, &self.trees.theirs];
         let all: BTreeSet<Vec<u8>> = trees.iter().flat_map(|tree| tree.walk(9999).unwrap()).collect();
-        let changed = |side: &Root| crate::diff::compare(&self.trees.base, side, &all).unwrap();
-        let changed = changed(&self.trees.ours).into_iter().chain(changed(&self.trees.theirs));
-        self.trees.gather(&changed.map(|difference| difference.path).collect()).unwrap()
+        let changed = |side: &Root| {
+            let differences = crate::diff::compare(&self.trees.base, side, &all).unwrap();
+            differences.into_iter().map(|difference| difference.path).collect()
+        };
+        self.trees.gather(&changed(&self.trees.ours), &changed(&self.trees.theirs)).unwrap()
     }
 
     fn plan(&self, policies: &Policies) -> Plan {
