@@ -5,9 +5,10 @@
 //!             └────► abandon, or the daemon dies ─► forgotten, may be tried again
 //! ```
 //!
-//! Creating a sandbox needs no second step: its row is the reply, remembered in the commit that inserts it.
+//! Creating a sandbox needs no second step: its row is the reply, remembered in the commit that inserts it. Nor does what
+//! is found again by itself after a crash, as execs are: it is looked up before, and recorded once it is done.
 
-use burrow_model::{SandboxId, TenantId};
+use burrow_model::{RANDOM_BYTES, SandboxId, TenantId};
 use rusqlite::{Connection, params};
 use sha2::{Digest, Sha256};
 
@@ -32,6 +33,19 @@ pub struct Idempotency {
 impl Idempotency {
     pub fn of(key: &str, body: &[u8]) -> Self {
         Self { key: key.to_owned(), body_hash: Sha256::digest(body).into() }
+    }
+
+    /// Bytes that tell it from every other request, for an id: the same one gives the same bytes. `about` is what else it
+    /// depends on.
+    pub fn digest(&self, about: &[&str]) -> [u8; RANDOM_BYTES] {
+        let mut hash = Sha256::new_with_prefix(self.body_hash);
+        for text in about.iter().copied().chain([self.key.as_str()]) {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        }
+        let mut bytes = [0; RANDOM_BYTES];
+        bytes.copy_from_slice(&hash.finalize()[..RANDOM_BYTES]);
+        bytes
     }
 }
 
@@ -59,22 +73,45 @@ impl Catalog {
         let (tenant, route, boot) = (tenant.clone(), route.to_owned(), self.inner.boot.clone());
         // Allowed on a full disk, as execs are; what it guards is refused by itself where it must be.
         self.write(Manner::LIGHT_UPKEEP, move |connection| {
-            let Some(entry) = find(connection, &tenant, &idempotency.key, &boot, now_ms)? else {
-                let sandbox = None;
-                let begun = NewEntry {
-                    idempotency: &idempotency,
-                    route: &route,
-                    state: "begun",
-                    sandbox,
-                    boot: &boot,
-                };
+            let found = look_up(connection, &tenant, &idempotency, &route, &boot, now_ms)?;
+            if found == Begun::Fresh {
+                let (state, sandbox) = ("begun", None);
+                let begun =
+                    NewEntry { idempotency: &idempotency, route: &route, state, sandbox, boot: &boot };
                 insert(connection, &tenant, &begun, now_ms)?;
-                return Ok(Begun::Fresh);
-            };
-            if entry.route != route || entry.body_hash != idempotency.body_hash {
-                return Ok(Begun::Mismatch);
             }
-            Ok(entry.reply.map_or(Begun::InFlight, |(status, body)| Begun::Done { status, body }))
+            Ok(found)
+        })
+        .await
+    }
+
+    /// What is known of a request, for one that is not begun here.
+    pub async fn idempotency_find(
+        &self,
+        tenant: &TenantId,
+        idempotency: Idempotency,
+        route: &str,
+        now_ms: u64,
+    ) -> Result<Begun, CatalogError> {
+        let (tenant, route, boot) = (tenant.clone(), route.to_owned(), self.inner.boot.clone());
+        self.read(move |connection| look_up(connection, &tenant, &idempotency, &route, &boot, now_ms)).await
+    }
+
+    /// Stores a request that was not begun here, with its reply. It outlives the daemon, not the power.
+    pub async fn idempotency_record(
+        &self,
+        tenant: &TenantId,
+        idempotency: Idempotency,
+        route: &str,
+        reply: (u16, Vec<u8>),
+        now_ms: u64,
+    ) -> Result<(), CatalogError> {
+        let (tenant, route, boot) = (tenant.clone(), route.to_owned(), self.inner.boot.clone());
+        self.write(Manner::LIGHT_UPKEEP, move |connection| {
+            let (state, sandbox) = ("begun", None);
+            let entry = NewEntry { idempotency: &idempotency, route: &route, state, sandbox, boot: &boot };
+            insert(connection, &tenant, &entry, now_ms)?;
+            finish(connection, &tenant, &idempotency.key, reply.0, &reply.1)
         })
         .await
     }
@@ -88,16 +125,7 @@ impl Catalog {
         body: Vec<u8>,
     ) -> Result<(), CatalogError> {
         let (tenant, key) = (tenant.clone(), key.to_owned());
-        self.write(Manner::UPKEEP, move |connection| {
-            connection
-                .prepare_cached(
-                    "UPDATE idempotency SET state = 'done', status = ?, body = ?
-                     WHERE tenant = ? AND key = ? AND state = 'begun'",
-                )?
-                .execute(params![status, body, tenant.as_str(), key])?;
-            Ok(())
-        })
-        .await
+        self.write(Manner::UPKEEP, move |connection| finish(connection, &tenant, &key, status, &body)).await
     }
 
     /// Forgets a request that was begun and did not happen.
@@ -163,6 +191,37 @@ struct NewEntry<'a> {
     state: &'static str,
     sandbox: Option<&'a SandboxId>,
     boot: &'a str,
+}
+
+fn look_up(
+    connection: &Connection,
+    tenant: &TenantId,
+    given: &Idempotency,
+    route: &str,
+    boot: &str,
+    now_ms: u64,
+) -> Result<Begun, CatalogError> {
+    let Some(entry) = find(connection, tenant, &given.key, boot, now_ms)? else { return Ok(Begun::Fresh) };
+    if entry.route != route || entry.body_hash != given.body_hash {
+        return Ok(Begun::Mismatch);
+    }
+    Ok(entry.reply.map_or(Begun::InFlight, |(status, body)| Begun::Done { status, body }))
+}
+
+fn finish(
+    connection: &Connection,
+    tenant: &TenantId,
+    key: &str,
+    status: u16,
+    body: &[u8],
+) -> Result<(), CatalogError> {
+    connection
+        .prepare_cached(
+            "UPDATE idempotency SET state = 'done', status = ?, body = ?
+             WHERE tenant = ? AND key = ? AND state = 'begun'",
+        )?
+        .execute(params![status, body, tenant.as_str(), key])?;
+    Ok(())
 }
 
 /// An entry that counts: not too old, and not begun by an earlier daemon, which will never finish it.

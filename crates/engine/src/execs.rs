@@ -20,6 +20,9 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug)]
 pub struct ExecOptions {
+    /// A new one unless given. One that the guest knows already is not started again: it is answered, with its output from
+    /// the beginning.
+    pub id: Option<ExecId>,
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub workdir: Option<String>,
@@ -59,18 +62,7 @@ impl Engine {
         sandbox: &SandboxId,
         options: ExecOptions,
     ) -> Result<StartedExec, EngineError> {
-        self.start_exec(tenant, sandbox, ExecId::generate(), options, None).await
-    }
-
-    /// An exec under an id that the caller chose, and knows to be new.
-    pub(crate) async fn exec_as(
-        &self,
-        tenant: &TenantId,
-        sandbox: &SandboxId,
-        id: &ExecId,
-        options: ExecOptions,
-    ) -> Result<StartedExec, EngineError> {
-        self.start_exec(tenant, sandbox, id.clone(), options, None).await
+        self.start_exec(tenant, sandbox, options, None).await
     }
 
     /// An exec of which something is promised, durably before it runs.
@@ -81,17 +73,17 @@ impl Engine {
         options: ExecOptions,
         promise: &Promise,
     ) -> Result<StartedExec, EngineError> {
-        self.start_exec(tenant, sandbox, ExecId::generate(), options, Some(promise)).await
+        self.start_exec(tenant, sandbox, options, Some(promise)).await
     }
 
     async fn start_exec(
         &self,
         tenant: &TenantId,
         sandbox: &SandboxId,
-        id: ExecId,
         options: ExecOptions,
         promise: Option<&Promise>,
     ) -> Result<StartedExec, EngineError> {
+        let id = options.id.clone().unwrap_or_else(ExecId::generate);
         let guest = self.guest(tenant, sandbox).await?;
         let config = self.shared.image_config(&guest.row.tenant, &guest.row.image).await?;
         let spec = &guest.row.spec;

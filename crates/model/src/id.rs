@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// Characters after the three letters.
 const RANDOM_CHARACTERS: usize = 20;
 
+/// As many as they are made of, with a few bits to spare.
+pub const RANDOM_BYTES: usize = 13;
+
 /// Why a text is not the id it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {article} {kind} id (expected {prefix} and 20 base32 characters)")]
@@ -38,8 +41,12 @@ fn shown(text: &str) -> String {
 }
 
 fn mint(prefix: &str) -> String {
-    let mut bytes = [0u8; 13];
+    let mut bytes = [0u8; RANDOM_BYTES];
     getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+    spell(prefix, bytes)
+}
+
+fn spell(prefix: &str, bytes: [u8; RANDOM_BYTES]) -> String {
     debug_assert_eq!(BASE32_NOPAD.encode_len(bytes.len()), 21);
     let mut text = alphabet().encode(&bytes);
     text.truncate(RANDOM_CHARACTERS);
@@ -67,6 +74,11 @@ macro_rules! id {
             /// A new id, from the kernel's random generator.
             pub fn generate() -> Self {
                 Self(mint($prefix))
+            }
+
+            /// The id that these bytes spell: the same ones give the same id. They must be as good as random.
+            pub fn of_bytes(bytes: [u8; RANDOM_BYTES]) -> Self {
+                Self(spell($prefix, bytes))
             }
 
             pub fn as_str(&self) -> &str {
@@ -219,5 +231,7 @@ mod tests {
     #[test]
     fn two_ids_differ() {
         assert_ne!(ExecId::generate(), ExecId::generate());
+        assert_eq!(ExecId::of_bytes([7; RANDOM_BYTES]), ExecId::of_bytes([7; RANDOM_BYTES]));
+        assert!(ExecId::of_bytes([7; RANDOM_BYTES]).as_str().parse::<ExecId>().is_ok());
     }
 }

@@ -19,8 +19,8 @@ mod spec;
 
 pub use fault::{Fails, Fault};
 pub use id::{
-    BranchId, DumpId, ExecId, IdError, ImageId, KeyId, MemoryId, MergeId, OperationId, RaceId, SandboxId,
-    SnapshotId, SpaceId, TenantId,
+    BranchId, DumpId, ExecId, IdError, ImageId, KeyId, MemoryId, MergeId, OperationId, RANDOM_BYTES, RaceId,
+    SandboxId, SnapshotId, SpaceId, TenantId,
 };
 pub use image::{BUILD_LABEL, Image, ImageConfig, ImageOrigin, ImageStep};
 pub use image_name::{ImageName, ImageNameError, ImageRef};

@@ -320,3 +320,40 @@ fn processor_time(pid: u32) -> u64 {
     let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     after_name.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
+
+#[test]
+fn an_exec_that_is_repeated_after_a_crash_of_the_daemon_runs_once() {
+    let mut daemon = Daemon::start();
+    daemon.create("alpha");
+    let body = json!({
+        "command": "echo ran >> /srv/runs; echo first; until [ -e /srv/go ]; do sleep 0.05; done; echo last",
+        "wait": true,
+    });
+    let call = |daemon: &Daemon, body: &Value| {
+        daemon.http("POST", "/v1/sandboxes/alpha/execs").header("idempotency-key", "once").json(body)
+    };
+    // The first one's client sees its connection break, and asks the next daemon.
+    let first = call(&daemon, &body).begin(u64::try_from(body.to_string().len()).unwrap());
+    {
+        use std::io::Write as _;
+        (&first).write_all(body.to_string().as_bytes()).unwrap();
+    }
+    eventually("it to run", || daemon.holds("alpha", "test -e /srv/runs").then_some(()));
+    daemon.kill();
+    drop(first);
+    daemon.launch();
+    std::thread::scope(|scope| {
+        let again = scope.spawn(|| call(&daemon, &body).send());
+        daemon.sh("alpha", "touch /srv/go");
+        let done = again.join().unwrap().expect(200);
+        assert_eq!(done["stdout"], "first\nlast\n", "{done}");
+        // Once more: the answer is kept.
+        let kept = eventually("its answer to be kept", || {
+            let answer = call(&daemon, &body).send();
+            (answer.status != 409).then_some(answer)
+        });
+        assert_eq!(kept.expect(200), done);
+    });
+    assert_eq!(daemon.sh("alpha", "cat /srv/runs"), "ran");
+    call(&daemon, &json!({"argv": ["true"], "wait": true})).send().refused(422, "idempotency_mismatch");
+}

@@ -179,6 +179,7 @@ pub(crate) fn exec_options(request: &CreateExec) -> Result<ExecOptions, ApiError
         (StdinMode::Null, None) => protocol::StdinMode::Null,
     };
     Ok(ExecOptions {
+        id: None,
         argv,
         env: request.env.clone(),
         workdir: request.workdir.clone(),

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use burrow_api::{CreateExec, Exec, Page, RunResult, SendSignal, TerminalSize, defaults};
-use burrow_catalog::PageRequest;
+use burrow_catalog::{Idempotency, PageRequest};
 use burrow_engine::{EngineError, ExecOptions, Guest, StartedExec};
 use burrow_guest::protocol::{AttachNotice, Frame, Request};
 use burrow_model::{ExecId, SandboxId, TenantId};
@@ -20,7 +20,7 @@ use super::auth::{Caller, Executor, Reader, check_reference};
 use super::egress::with_denials;
 use super::error::ApiError;
 use super::exec_trace::ExecTrace;
-use super::idempotency::{Answer, once};
+use super::idempotency::{Answer, Begin, once};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
 use super::refusals::{ByGuest, Common, Idempotent, Named, WithBody};
 use super::remember::{Tails, remember_at_end, remembered, remembered_late};
@@ -101,21 +101,30 @@ pub(crate) async fn create(
     headers: HeaderMap,
     body: JsonBody<CreateExec>,
 ) -> Result<Answer, ApiError> {
-    let options = convert::exec_options(&body.value)?;
+    let mut options = convert::exec_options(&body.value)?;
     let wish = Wish::of(&body.value)?;
     let key = idempotency_key(&headers)?;
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;
     let tenant = caller.tenant().clone();
     let scope = format!("execs of {sandbox}");
     let told = ExecTrace::of(&caller, &options);
+    let mut begin = Begin::Durably;
+    if wish == Wish::Nothing
+        && let Some(key) = &key
+    {
+        // The same request has the same id, and no guest starts one twice: a repeat after a crash of this daemon's finds it.
+        begin = Begin::Here;
+        options.id =
+            Some(ExecId::of_bytes(Idempotency::of(key, &body.bytes).digest(&[tenant.as_str(), &scope])));
+    }
     let work = run(app.clone(), tenant.clone(), sandbox, options, body.value.input, wish, told);
     if wish == Wish::Nothing {
-        return once(&app, &tenant, key, &scope, &body.bytes, work).await;
+        return once(&app, &tenant, key, &scope, &body.bytes, begin, work).await;
     }
     // A client that hangs up must leave neither a snapshot that nobody knows of nor a failed command's trace.
     let work_app = app.clone();
     let work = async move { work_app.see_through(work).await };
-    once(&app, &tenant, key, &scope, &body.bytes, work).await
+    once(&app, &tenant, key, &scope, &body.bytes, begin, work).await
 }
 
 async fn run(

@@ -3,11 +3,13 @@
 //! Sandboxes have it built into their insertion; this is for the other creates. The work is seen through even if its
 //! client hangs up, so that a key is never left "under way" by a client that gave up.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::response::{IntoResponse, Response};
 use burrow_api::ErrorCode;
-use burrow_catalog::{Begun, Idempotency};
+use burrow_catalog::{Begun, CatalogError, Idempotency};
 use burrow_model::TenantId;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -41,6 +43,57 @@ impl IntoResponse for Answer {
     }
 }
 
+/// Where a request that is under way is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// In the catalog, before it begins: nothing else would tell a next daemon that it was done.
+    Durably,
+    /// Here: a repeat that meets a next daemon finds what the first one made by itself.
+    Here,
+}
+
+/// Requests that are under way and not in the catalog yet.
+#[derive(Debug, Default)]
+pub(super) struct UnderWay(Mutex<HashMap<(TenantId, String), (String, [u8; 32])>>);
+
+/// Takes a request off the list, however it ends.
+struct Listed {
+    app: Arc<App>,
+    request: (TenantId, String),
+}
+
+impl UnderWay {
+    fn list(&self) -> MutexGuard<'_, HashMap<(TenantId, String), (String, [u8; 32])>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known here of a request; one that is not is put on the list if it `begins`.
+    fn look_up(&self, tenant: &TenantId, given: &Idempotency, scope: &str, begins: bool) -> Begun {
+        match self.list().entry((tenant.clone(), given.key.clone())) {
+            Entry::Occupied(entry) => {
+                let (route, body_hash) = entry.get();
+                if route == scope && *body_hash == given.body_hash {
+                    Begun::InFlight
+                } else {
+                    Begun::Mismatch
+                }
+            }
+            Entry::Vacant(entry) => {
+                if begins {
+                    entry.insert((scope.to_owned(), given.body_hash));
+                }
+                Begun::Fresh
+            }
+        }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.app.under_way.list().remove(&self.request);
+    }
+}
+
 /// Does `work` once per key. `scope` tells creates on different things apart.
 pub(super) async fn once(
     app: &Arc<App>,
@@ -48,38 +101,77 @@ pub(super) async fn once(
     key: Option<String>,
     scope: &str,
     body: &[u8],
+    begin: Begin,
     work: impl Future<Output = Result<Answer, ApiError>> + Send + 'static,
 ) -> Result<Answer, ApiError> {
     let Some(key) = key else { return work.await };
+    let given = Idempotency::of(&key, body);
+    let here = begin == Begin::Here;
+    if let Some(answer) = repeated(app.under_way.look_up(tenant, &given, scope, here))? {
+        return Ok(answer);
+    }
+    let listed = here.then(|| Listed { app: app.clone(), request: (tenant.clone(), key.clone()) });
     let catalog = app.engine.catalog().clone();
-    let idempotency = Idempotency::of(&key, body);
-    match catalog.idempotency_begin(tenant, idempotency, scope, app.engine.now_ms()).await? {
-        Begun::Fresh => {}
+    let now_ms = app.engine.now_ms();
+    let found = match begin {
+        Begin::Durably => catalog.idempotency_begin(tenant, given.clone(), scope, now_ms).await?,
+        Begin::Here => catalog.idempotency_find(tenant, given.clone(), scope, now_ms).await?,
+    };
+    if let Some(answer) = repeated(found)? {
+        return Ok(answer);
+    }
+    let (app, tenant, scope) = (app.clone(), tenant.clone(), scope.to_owned());
+    let seen_through = app.clone();
+    seen_through
+        .see_through(async move {
+            let result = work.await;
+            let reply = |answer: &Answer| {
+                let kept = answer.kept.clone().unwrap_or_else(|| answer.body.clone());
+                (answer.status.as_u16(), kept)
+            };
+            let settled = match (&result, begin) {
+                (Ok(answer), Begin::Durably) => {
+                    let (status, kept) = reply(answer);
+                    catalog.idempotency_finish(&tenant, &key, status, kept).await
+                }
+                (Err(_), Begin::Durably) => catalog.idempotency_abandon(&tenant, &key).await,
+                (Ok(answer), Begin::Here) => {
+                    // Behind the caller's back: until it is written it is on the list.
+                    let reply = reply(answer);
+                    app.tasks.spawn(async move {
+                        let done = catalog.idempotency_record(&tenant, given, &scope, reply, now_ms).await;
+                        warn_unless(done);
+                        drop(listed);
+                    });
+                    Ok(())
+                }
+                (Err(_), Begin::Here) => Ok(()),
+            };
+            warn_unless(settled);
+            result
+        })
+        .await
+}
+
+/// The work is done and said to be: only a repeat would find out.
+fn warn_unless(settled: Result<(), CatalogError>) {
+    if let Err(error) = settled {
+        tracing::warn!(%error, "could not record the outcome of an idempotent request");
+    }
+}
+
+/// What a repeat is answered; `None` for what is none.
+fn repeated(found: Begun) -> Result<Option<Answer>, ApiError> {
+    match found {
+        Begun::Fresh => Ok(None),
         Begun::Done { status, body } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-            return Ok(Answer { status, body, kept: None });
+            Ok(Some(Answer { status, body, kept: None }))
         }
         Begun::InFlight => {
             let message = "a request with the same `Idempotency-Key` is under way";
-            return Err(ApiError::new(ErrorCode::IdempotencyInFlight, message).hint("ask again in a moment"));
+            Err(ApiError::new(ErrorCode::IdempotencyInFlight, message).hint("ask again in a moment"))
         }
-        Begun::Mismatch => return Err(burrow_catalog::CatalogError::IdempotencyMismatch.into()),
+        Begun::Mismatch => Err(CatalogError::IdempotencyMismatch.into()),
     }
-    let tenant = tenant.clone();
-    app.see_through(async move {
-        let result = work.await;
-        let settled = match &result {
-            Ok(answer) => {
-                let kept = answer.kept.clone().unwrap_or_else(|| answer.body.clone());
-                catalog.idempotency_finish(&tenant, &key, answer.status.as_u16(), kept).await
-            }
-            Err(_) => catalog.idempotency_abandon(&tenant, &key).await,
-        };
-        if let Err(error) = settled {
-            // The work is done and said to be: only a repeat would find out, and meets "under way" until a restart.
-            tracing::warn!(%error, "could not record the outcome of an idempotent request");
-        }
-        result
-    })
-    .await
 }

@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 
 use super::auth::{Admin, check_reference};
 use super::error::ApiError;
-use super::idempotency::{Answer, once, to_json};
+use super::idempotency::{Answer, Begin, once, to_json};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
 use super::refusals::{Common, Idempotent, Named, WithBody};
 use super::{App, PageParams, Segments, page};
@@ -63,7 +63,7 @@ pub(crate) async fn create(
         let body = to_json(&CreatedKey { key, secret: secret.expose().to_owned() })?;
         Ok(Answer { status: StatusCode::CREATED, body, kept: Some(kept) })
     };
-    once(&app, &tenant, idempotency_key(&headers)?, "keys", &body.bytes, work).await
+    once(&app, &tenant, idempotency_key(&headers)?, "keys", &body.bytes, Begin::Durably, work).await
 }
 
 #[utoipa::path(

@@ -90,6 +90,8 @@ pub(crate) struct App {
     pub(crate) tasks: TaskTracker,
     /// Of these, changes of sandboxes, which may take as long as RAM takes to be written or read.
     pub(crate) operations: TaskTracker,
+    /// Requests with an `Idempotency-Key`.
+    under_way: idempotency::UnderWay,
     /// Execs with a snapshot to go back to.
     rollbacks: rollback::Rollbacks,
     /// Execs on their way into memory.
@@ -114,6 +116,7 @@ impl App {
             requests: Arc::new(Semaphore::new(config.bounds.requests)),
             tasks: TaskTracker::new(),
             operations: TaskTracker::new(),
+            under_way: idempotency::UnderWay::default(),
             rollbacks: rollback::Rollbacks::default(),
             remembering: remember::Remembering::new(),
             memory,

@@ -19,7 +19,7 @@ use utoipa::IntoParams;
 
 use super::auth::{Executor, Reader};
 use super::error::ApiError;
-use super::idempotency::{Answer, once};
+use super::idempotency::{Answer, Begin, once};
 use super::input::{JsonBody, NoParams, idempotency_key, pairs, unknown_parameter};
 use super::refusals::{Changing, Common, Idempotent, Named, WithBody};
 use super::sandboxes::{LABELS_MAX, SandboxPath};
@@ -66,7 +66,7 @@ pub(crate) async fn create(
         work_app.metrics.moved(Move::Snapshot, began.elapsed());
         Answer::json(StatusCode::CREATED, &convert::snapshot(taken))
     };
-    once(&app, &tenant, key, &scope, &body.bytes, work).await
+    once(&app, &tenant, key, &scope, &body.bytes, Begin::Durably, work).await
 }
 
 /// What a key that is bound to one sandbox is told: of another sandbox's snapshots no more than that the name is taken,
@@ -301,7 +301,7 @@ pub(crate) async fn fork(
         work_app.metrics.moved(Move::Fork, began.elapsed());
         Answer::json(StatusCode::CREATED, &shown(forked)?)
     };
-    once(&app, &tenant, key, &scope, &body.bytes, work).await
+    once(&app, &tenant, key, &scope, &body.bytes, Begin::Durably, work).await
 }
 
 /// A fork none of whose children came to life is no fork: the first of their errors is the answer.

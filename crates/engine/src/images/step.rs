@@ -263,6 +263,7 @@ fn exec(
     user: Option<String>,
 ) -> ExecOptions {
     ExecOptions {
+        id: None,
         argv,
         env,
         workdir,

@@ -86,8 +86,9 @@ impl Runner<'_> {
         // A sandbox that was stopped meanwhile is started for it; what ran in it is lost then, and told.
         let known = self.engine.exec_info(self.tenant, &attempt.sandbox, &exec).await;
         if let Err(EngineError::ExecNotFound { .. }) = known {
-            let options = self.options(&self.spec.run, attempt, None);
-            self.engine.exec_as(self.tenant, &attempt.sandbox, &exec, options).await?;
+            let options =
+                ExecOptions { id: Some(exec.clone()), ..self.options(&self.spec.run, attempt, None) };
+            self.engine.exec(self.tenant, &attempt.sandbox, options).await?;
         } else {
             known?;
         }
@@ -158,6 +159,7 @@ impl Runner<'_> {
         }
         let judge_ms = u64::try_from(JUDGE_TIME_MAX.as_millis()).unwrap_or(u64::MAX);
         ExecOptions {
+            id: None,
             argv: argv.to_vec(),
             env,
             workdir: None,
