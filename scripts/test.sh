@@ -2,7 +2,7 @@
 # Runs the tests. Run by `make test` and by CI; works on a fresh machine, as root or with sudo.
 #
 #   scripts/test.sh              what CI runs
-#   scripts/test.sh --all        also long cycles, version matrices, the SDKs and fuzzing
+#   scripts/test.sh --all        also long cycles, version matrices and fuzzing
 #   scripts/test.sh --attacks    only the suites of hostile code
 #
 # Tests drive the real kernel, so they run as root; what they need is built before, as whoever owns the checkout.
@@ -115,6 +115,8 @@ case $mode in
     step tests suites
     step attacks attacks
     step api api_fuzz
+    step python sdk python
+    step typescript sdk typescript
     step lint scripts/lint.sh
     ;;
 esac

@@ -66,8 +66,11 @@ pub(super) async fn measure(daemon: &Daemon, scale: &Scale) -> Result<Vec<Figure
             copied.push_ms(floor);
         }
         for sandbox in [&child, &parent] {
-            client.delete_sandbox(sandbox).await.map_err(BenchError::api("delete a sandbox"))?;
+            delete(&client, sandbox).await?;
         }
+    }
+    for sandbox in [&small_child, &small, &large_child, &large] {
+        delete(&client, sandbox).await?;
     }
     Ok(vec![
         Figure::median("diff_large", &ours, "ms", "p50 of a diff of a fork that changed 10 of 100,000 files")
@@ -94,6 +97,11 @@ async fn family(client: &Client, files: usize) -> Result<(String, String), Bench
     let child = fork(client, &parent).await?;
     exec(client, &child, &argv(&["python3", "-c", CHANGE, &CHANGED.to_string()])).await?;
     Ok((parent, child))
+}
+
+/// With the snapshots that forks and merges took of it.
+async fn delete(client: &Client, sandbox: &str) -> Result<(), BenchError> {
+    client.delete_sandbox_with_snapshots(sandbox).await.map_err(BenchError::api("delete a sandbox"))
 }
 
 async fn fork(client: &Client, parent: &str) -> Result<String, BenchError> {

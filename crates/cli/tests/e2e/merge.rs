@@ -76,6 +76,15 @@ fn what_a_child_did_comes_home_and_can_be_undone() {
         sed -n 3p moved; test ! -e e; test b -ef b-too; test kept -ef kept-too; test ! -e /tmp/noise; test ! -e /root/.cache/noise");
     assert_eq!(found, "changed\n700 1000\nc\n21\nn\nmine\nthree");
     assert!(daemon.ok(&["memory", "search", "web", "which port"]).contains("8080"));
+    // The audit tells of it as of something that was done to the parent.
+    let events = daemon.json(&["audit", "ls", "--json", "-n", "1000"]);
+    let told = events.as_array().unwrap().iter().find(|event| event["action"] == "sandbox.merge");
+    let id = |name| daemon.json(&["inspect", name, "--json"])["id"].clone();
+    assert_eq!(
+        told.map(|event| (&event["sandbox"], &event["target"])),
+        Some((&id("web"), &id("child"))),
+        "{events}"
+    );
     // Again: there is nothing left, and no snapshot is left of that.
     let again = merge(&daemon, &["child", "--into", "web", "--yes"]);
     assert_eq!((&again["applied"], &again["total"]), (&false.into(), &0.into()), "{again}");
@@ -93,14 +102,14 @@ fn every_conflict_is_listed_and_nothing_is_merged_until_a_policy_decides() {
     let daemon = Daemon::start();
     family(
         &daemon,
-        "set -e; cd /srv; for f in both lines gone-ours gone-theirs kind mode log; do seq 1 20 > $f; done; mkdir dir; echo x > dir/x",
+        "set -e; cd /srv; for f in both lines gone-ours gone-theirs kind mode log named; do seq 1 20 > $f; done; mkdir dir; echo x > dir/x",
     );
     daemon.sh(
         "web",
         "set -e; cd /srv; echo ours > both; sed -i s/^2$/two/ lines; rm gone-ours; echo ours > gone-theirs
-        rm kind; mkdir kind; chmod 600 mode; echo ours > added; echo ours > dir/y; sed -i s/^2$/two/ log",
+        ln named z-named; echo ours >> z-named; rm kind; mkdir kind; chmod 600 mode; echo ours > added; echo ours > dir/y; sed -i s/^2$/two/ log",
     );
-    daemon.sh("child", "set -e; cd /srv; echo theirs > both; sed -i s/^19$/nineteen/ lines; echo theirs > gone-ours; rm gone-theirs
+    daemon.sh("child", "set -e; cd /srv; echo theirs > both; echo theirs > named; sed -i s/^19$/nineteen/ lines; echo theirs > gone-ours; rm gone-theirs
         echo theirs > kind; chmod 640 mode; echo theirs > added; rm -r dir; echo theirs > dir; sed -i s/^2$/zwei/ log; echo fine > fine");
     let refused = merge(&daemon, &["child", "--into", "web", "--yes"]);
     assert_eq!(refused["applied"], false);
@@ -114,6 +123,8 @@ fn every_conflict_is_listed_and_nothing_is_merged_until_a_policy_decides() {
         "/srv/lines both-changed",
         "/srv/log both-changed",
         "/srv/mode attributes",
+        // Ours changed it by another name of the same file.
+        "/srv/named both-changed",
     ];
     assert_eq!(conflicts(&refused), expected.map(str::to_owned).into());
     let both =
@@ -129,7 +140,7 @@ fn every_conflict_is_listed_and_nothing_is_merged_until_a_policy_decides() {
     let policies = ["--policy", "/srv/lines=text", "--policy", "*log=union", "--policy", "/srv/both=ours"];
     let mut arguments = vec!["child", "--into", "web", "--yes"];
     arguments.extend(policies);
-    assert_eq!(conflicts(&merge(&daemon, &arguments)).len(), 6, "the others are not decided");
+    assert_eq!(conflicts(&merge(&daemon, &arguments)).len(), 7, "the others are not decided");
     arguments.extend(["--policy", "theirs"]);
     let merged = merge(&daemon, &arguments);
     assert_eq!(merged["applied"], true, "{merged}");

@@ -20,8 +20,6 @@ pub(crate) struct Told {
     pub(crate) sandbox: Option<SandboxId>,
     /// The id of what else it is about.
     pub(crate) target: Option<Text>,
-    /// The name of a secret it is about.
-    pub(crate) secret: Option<Text>,
     /// A more telling word than its route gives.
     pub(crate) action: Option<Action>,
     /// The exec has begun, and that was recorded.
@@ -53,15 +51,9 @@ impl Trace {
         });
     }
 
-    /// What else it is about: a key, a snapshot, an exec.
+    /// What else it is about: a key, a snapshot, an exec, the sandbox that was merged.
     pub(crate) fn target(&self, id: &str) {
         self.tell(|told| told.target = Some(Text::new(id)));
-    }
-
-    /// The NAME of a secret it is about. For the handlers of secrets.
-    #[expect(dead_code, reason = "for the handlers of secrets, whose names are in bodies")]
-    pub(crate) fn secret(&self, name: &str) {
-        self.tell(|told| told.secret = Some(Text::new(name)));
     }
 
     /// It is this, whatever its route says.

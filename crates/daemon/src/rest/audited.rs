@@ -111,7 +111,7 @@ impl Pending {
             status: status.map(|status| status.as_u16()),
             duration_ms: u64::try_from(took).ok(),
             reason: ended.or_else(hung_up),
-            secret: told.secret.or_else(|| secret_of(self.path.as_str())),
+            secret: secret_of(self.path.as_str()),
             target: told.target.or_else(|| made.map(Text::from)),
             request_id: self.request_id.clone(),
             ..Event::new(app.engine.now_ms(), told.tenant?, action, outcome)

@@ -35,8 +35,12 @@ pub(crate) async fn merge(
         return Err(ApiError::invalid("`child` is one sandbox")
             .hint("several are merged one after the other: each merge finds what the one before brought"));
     }
-    let child = caller.sandbox(&app, &body.value.child).await?;
+    // The first one named is what the audit's event is about: the one that changes.
     let parent = caller.sandbox(&app, &path.sandbox).await?;
+    let child = caller.sandbox(&app, &body.value.child).await?;
+    if let Some(trace) = caller.trace() {
+        trace.target(child.as_str());
+    }
     let (engine, tenant, dry_run) = (app.engine.clone(), caller.tenant().clone(), options.dry_run);
     let merged =
         app.carry_out(async move { Ok(engine.merge(&tenant, &parent, &child, options).await?) }).await?;

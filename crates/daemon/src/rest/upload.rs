@@ -22,9 +22,10 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// After the last byte the guest may still have gigabytes to sync.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// A client that is refused while it still sends reads the answer only when it has been listened to for a moment.
-const LINGER_BYTES: usize = 64 << 20;
-const LINGER_TIME: Duration = Duration::from_secs(2);
+/// A client that is answered while it still sends is listened to for so long: a connection closed on what it sends
+/// would take the answer with it.
+const LINGER_BYTES: usize = 256 << 20;
+const LINGER_TIME: Duration = Duration::from_secs(20);
 
 /// Sends `request` and the body, and reads the guest's answer.
 pub(super) async fn upload<T: DeserializeOwned>(
@@ -44,7 +45,7 @@ pub(super) async fn upload<T: DeserializeOwned>(
     };
     let reply = match early {
         Some(reply) => {
-            linger(body).await;
+            linger(body);
             reply
         }
         None => match timeout(REPLY_TIMEOUT, reply).await {
@@ -96,8 +97,9 @@ pub(super) async fn send_bytes(
     Ok(())
 }
 
-pub(super) async fn linger(mut body: Body) {
-    let drain = async {
+/// Listens to the rest of a body that nobody wants, while the answer is on its way.
+pub(super) fn linger(mut body: Body) {
+    let drain = async move {
         let mut drained = 0;
         while let Some(Ok(frame)) = body.frame().await {
             drained += frame.data_ref().map_or(0, Bytes::len);
@@ -107,5 +109,5 @@ pub(super) async fn linger(mut body: Body) {
         }
     };
     // Bounded either way: whoever goes on sending gets a closed connection.
-    let _ = timeout(LINGER_TIME, drain).await;
+    tokio::spawn(timeout(LINGER_TIME, drain));
 }

@@ -116,10 +116,10 @@ where
         }
     };
     match early {
-        // It wants no more: the archive is refused. The client reads the answer only when it has been heard out.
+        // It wants no more: the archive is refused. The client is heard out while it is told.
         Some(done) => {
             if done.is_err() {
-                linger(body).await;
+                linger(body);
             }
             Ok(done?)
         }

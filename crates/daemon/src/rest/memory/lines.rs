@@ -106,7 +106,7 @@ pub(crate) async fn import(
         let batch = match lines.batch().await {
             Ok(batch) => batch,
             Err(error) => {
-                linger(lines.body).await;
+                linger(lines.body);
                 return Err(error);
             }
         };
@@ -119,7 +119,7 @@ pub(crate) async fn import(
         let done = match view.import(batch).await {
             Ok(done) => done,
             Err(error) => {
-                linger(lines.body).await;
+                linger(lines.body);
                 return Err(error.into());
             }
         };
