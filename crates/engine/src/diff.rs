@@ -15,7 +15,7 @@ use burrow_trees::diff::{self, Difference};
 use burrow_trees::glob::Glob;
 use burrow_trees::text::{self, Unified};
 use burrow_trees::{Root, TreeError, noise};
-use burrow_volumes::{Comparison, Times, Tree, VolumeError};
+use burrow_volumes::{ChangedPath, Comparison, Times, Tree, VolumeError};
 
 use crate::frozen::{Held, TreeOf, common};
 use crate::shared::Shared;
@@ -115,7 +115,7 @@ async fn names(
     let mut found = BTreeSet::new();
     for side in [old, new] {
         if side.tree != base.tree {
-            found.extend(changed_since(shared, &base, side).await?);
+            found.extend(changed_since(shared, &base, side).await?.into_iter().map(|changed| changed.path));
         }
     }
     base.let_go().await;
@@ -127,12 +127,12 @@ pub(crate) async fn changed_since(
     shared: &Shared,
     base: &Held,
     side: &Held,
-) -> Result<Vec<Vec<u8>>, EngineError> {
+) -> Result<Vec<ChangedPath>, EngineError> {
     let compared = shared.seams.volumes.compare(&base.tree, &side.tree, Times::Ignored).await?;
     if compared.more {
         return Err(EngineError::TooDifferent { changed: compared.paths.len() });
     }
-    Ok(compared.paths.into_iter().map(|path| path.path).collect())
+    Ok(compared.paths)
 }
 
 async fn look(

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use burrow_catalog::{MergeRow, MergeState, SandboxRow};
 use burrow_memory::merge::{EntryPolicy, KvPolicy, MergeOptions as MemoryOptions, Merged as MemoryMerged};
-use burrow_model::{MergeId, SandboxId, Snapshot, SnapshotId, TenantId};
+use burrow_model::{ChangeKind, MergeId, SandboxId, Snapshot, SnapshotId, TenantId};
 use burrow_trees::apply::{self, Sources};
-use burrow_trees::plan::{Action, Conflict, OtherNames, Plan, Policies, Trees, plan};
+use burrow_trees::plan::{Action, Changed, Conflict, OtherNames, Plan, Policies, Since, Three, Trees, plan};
 use burrow_trees::{Root, TreeError, noise};
-use burrow_volumes::Tree;
+use burrow_volumes::{ChangedPath, Tree};
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Command, StateCommand};
@@ -241,8 +241,8 @@ pub(crate) async fn planned(
     theirs: &Held,
     options: &MergeOptions,
 ) -> Result<Planned, EngineError> {
-    let by_ours: BTreeSet<Vec<u8>> = changed_since(shared, base, ours).await?.into_iter().collect();
-    let by_theirs: BTreeSet<Vec<u8>> = changed_since(shared, base, theirs).await?.into_iter().collect();
+    let by_ours = changed_since(shared, base, ours).await?;
+    let by_theirs = changed_since(shared, base, theirs).await?;
     let names = OfTheirs {
         shared: shared.clone(),
         tree: theirs.tree.clone(),
@@ -253,38 +253,48 @@ pub(crate) async fn planned(
     blocking(move || {
         let trees =
             Trees { base: Root::open(&paths.0)?, ours: Root::open(&paths.1)?, theirs: Root::open(&paths.2)? };
-        let (by_theirs, noise) = without_noise(&trees, by_theirs, all)?;
+        let (by_theirs, noise) = without_noise(by_theirs, all);
         // Where ours alone has changed something, nothing comes of it, but for what is in directories that theirs has
         // changed, and what was moved.
-        let [by_ours, by_theirs] = [by_ours, by_theirs]
-            .map(|paths| paths.into_iter().filter(|path| !noise::is_hosts(path)).collect::<BTreeSet<_>>());
+        let [by_ours, by_theirs] = [by_ours, by_theirs].map(since_base);
         let gathered = trees.gather(&by_ours, &by_theirs)?;
+        let missing = |three: &Three| three.ours.is_none();
+        let added =
+            gathered.iter().filter(|(_, three)| missing(three)).map(|(path, _)| path.clone()).collect();
         let plan = plan(gathered, &trees, &names, &policies)?;
-        let changes = told(&trees, &plan)?;
+        let changes = told(&added, &plan);
         Ok(Planned { plan, trees, changes, noise })
     })
     .await
 }
 
 /// What theirs changed that is to be merged, and what of the rest is noise.
-type Sifted = (BTreeSet<Vec<u8>>, BTreeMap<&'static str, u64>);
+type Sifted = (Vec<ChangedPath>, BTreeMap<&'static str, u64>);
 
-fn without_noise(trees: &Trees, changed: BTreeSet<Vec<u8>>, all: bool) -> Result<Sifted, TreeError> {
-    let (mut noisy, mut left) = (BTreeMap::new(), BTreeSet::new());
+fn without_noise(mut changed: Vec<ChangedPath>, all: bool) -> Sifted {
+    changed.sort();
+    let (mut noisy, mut left) = (BTreeMap::new(), Vec::new());
     let mut gone: Option<Vec<u8>> = None;
-    for path in changed {
+    for one in changed {
         // What is in a directory that theirs removed goes with it, noise or not.
-        let goes = gone.as_ref().is_some_and(|gone| path.starts_with(gone));
-        if !goes && trees.theirs.node(&path)?.is_none() {
-            gone = Some([&path[..], b"/"].concat());
+        let goes = gone.as_ref().is_some_and(|gone| one.path.starts_with(gone));
+        if !goes && one.kind == ChangeKind::Deleted {
+            gone = Some([&one.path[..], b"/"].concat());
         }
-        match noise::of(&path).filter(|_| !all && !goes) {
-            Some(what) if !noise::is_hosts(&path) => *noisy.entry(what).or_default() += 1,
+        match noise::of(&one.path).filter(|_| !all && !goes) {
+            Some(what) if !noise::is_hosts(&one.path) => *noisy.entry(what).or_default() += 1,
             Some(_) => {}
-            None => drop(left.insert(path)),
+            None => left.push(one),
         }
     }
-    Ok((left, noisy))
+    (left, noisy)
+}
+
+/// As a plan takes it. What the host puts into every sandbox is nobody's work.
+fn since_base(changed: Vec<ChangedPath>) -> Changed {
+    let since = |one: &ChangedPath| if one.written { Since::Written } else { Since::Something };
+    let merged = changed.into_iter().filter(|one| !noise::is_hosts(&one.path));
+    merged.map(|one| (one.path.clone(), since(&one))).collect()
 }
 
 /// Asks the pool for all names of a file of theirs.
@@ -305,7 +315,8 @@ impl OtherNames for OfTheirs {
     }
 }
 
-fn told(trees: &Trees, plan: &Plan) -> Result<MergeChanges, TreeError> {
+/// `added`: what ours does not have.
+fn told(added: &BTreeSet<Vec<u8>>, plan: &Plan) -> MergeChanges {
     let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
     let mut changes = MergeChanges { total: plan.actions.len() as u64, ..MergeChanges::default() };
     let merged: BTreeSet<&Vec<u8>> = plan.merged.iter().collect();
@@ -318,9 +329,7 @@ fn told(trees: &Trees, plan: &Plan) -> Result<MergeChanges, TreeError> {
                 continue;
             }
             Action::Put { path, .. } if merged.contains(path) => &mut changes.merged,
-            Action::Put { .. } | Action::Link { .. } if trees.ours.node(&path)?.is_none() => {
-                &mut changes.added
-            }
+            Action::Put { .. } | Action::Link { .. } if added.contains(&path) => &mut changes.added,
             Action::Put { .. } | Action::Link { .. } | Action::Attributes { .. } => &mut changes.changed,
         };
         // Removed to make room is changed.
@@ -337,7 +346,7 @@ fn told(trees: &Trees, plan: &Plan) -> Result<MergeChanges, TreeError> {
     }
     changes.cut |= changes.moved.len() > TOLD_MAX;
     changes.moved.truncate(TOLD_MAX);
-    Ok(changes)
+    changes
 }
 
 /// Does to the parent's files what was planned. It stands still; after this they are on disk.
@@ -375,7 +384,7 @@ pub(crate) async fn take_back(
     let now = Held::hold(shared, &TreeOf::Sandbox(Box::new(parent.clone()))).await?;
     let changed = changed_since(shared, &before, &now).await;
     now.let_go().await;
-    let changed: BTreeSet<Vec<u8>> = changed?.into_iter().collect();
+    let changed: BTreeSet<Vec<u8>> = changed?.into_iter().map(|changed| changed.path).collect();
     let live = shared.seams.volumes.locate(&parent.id).await?;
     let source = before.path.clone();
     blocking(move || {

@@ -1,9 +1,10 @@
 //! Does to a tree what a plan says.
 //!
-//! Every file is made under another name beside its place and moved over what is there, so a process that has the old one
-//! open goes on with the old one, and whoever opens it finds the old or the new. Nothing is followed: the directory a name is
-//! in is opened beneath the root without links, and the name is looked at in it. Content shares its extents where the file
-//! system can. Whoever calls this sees to it that nobody else changes the tree meanwhile, and that it is on disk afterwards.
+//! A file is made under another name beside its place and moved over what is there, so a process that has the old one open
+//! goes on with the old one, and whoever opens it finds the old or the new; where nobody has it open, it gets its new content
+//! in place ([`crate::in_place`]). Nothing is followed: the directory a name is in is opened beneath the root without links,
+//! and the name is looked at in it. Content shares its extents where the file system can. Whoever calls this sees to it that
+//! nobody else opens or changes anything of the tree meanwhile, and that it is on disk afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -14,13 +15,10 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid
 use rustix::io::Errno;
 
 use crate::plan::{Action, Content};
-use crate::{Kind, Node, Root, TreeError, split, step};
+use crate::{Kind, Node, Root, TreeError, in_place, split, step};
 
 /// How what is made is called until it is in its place. Nobody else's name.
 const PASSING_PREFIX: &str = ".burrow-merge-";
-
-/// What is smaller is copied: to share its extents takes longer than to write it, and saves next to nothing.
-const SHARED_BYTES_MIN: u64 = 32 << 10;
 
 /// Where content comes from.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +173,11 @@ fn put(
         let made = rustix::fs::openat(folder, name, flags, Mode::empty())?;
         return set_attributes(&made, node, Known::New);
     }
+    if let Some(source) = source_of(content, sources)?
+        && in_place::renew(folder, name, node, &source)?
+    {
+        return Ok(());
+    }
     make(folder, node, content, sources, passing)?;
     let placed = rustix::fs::renameat(folder, passing, folder, name);
     if placed.is_err() {
@@ -193,10 +196,10 @@ fn make(
 ) -> io::Result<()> {
     let special = |kind: FileType| rustix::fs::mknodat(folder, passing, kind, Mode::empty(), 0);
     match &node.kind {
-        Kind::File { bytes } => {
+        Kind::File { .. } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let mut made = File::from(rustix::fs::openat(folder, passing, flags, Mode::RUSR | Mode::WUSR)?);
-            fill(&mut made, *bytes, content, sources)?;
+            fill(&mut made, content, sources)?;
             let made = OwnedFd::from(made);
             set_attributes(&made, node, Known::New)?;
             return set_times(made.as_fd(), b"", node);
@@ -217,18 +220,11 @@ fn make(
     set_times(folder, passing.as_bytes(), node)
 }
 
-fn fill(made: &mut File, bytes: u64, content: &Content, sources: Sources<'_>) -> io::Result<()> {
-    let (root, path) = match content {
-        Content::None => return Ok(()),
-        Content::Merged { content } => return made.write_all(content),
-        Content::Ours { path } => (sources.ours, path),
-        Content::Theirs { path } => (sources.theirs, path),
-    };
-    let source = root.file(path).map_err(io::Error::other)?;
-    let mut source = source.ok_or(io::ErrorKind::NotFound)?;
-    if bytes < SHARED_BYTES_MIN {
-        return io::copy(&mut source, made).map(drop);
+fn fill(made: &mut File, content: &Content, sources: Sources<'_>) -> io::Result<()> {
+    if let Content::Merged { content } = content {
+        return made.write_all(content);
     }
+    let Some(mut source) = source_of(content, sources)? else { return Ok(()) };
     match rustix::fs::ioctl_ficlone(&*made, &source) {
         Ok(()) => Ok(()),
         // Other file systems, and what is too small or too odd to be shared.
@@ -240,14 +236,25 @@ fn fill(made: &mut File, bytes: u64, content: &Content, sources: Sources<'_>) ->
     }
 }
 
+/// The file that has the content; `None` for what is in no file.
+fn source_of(content: &Content, sources: Sources<'_>) -> io::Result<Option<File>> {
+    let (root, path) = match content {
+        Content::None | Content::Merged { .. } => return Ok(None),
+        Content::Ours { path } => (sources.ours, path),
+        Content::Theirs { path } => (sources.theirs, path),
+    };
+    let source = root.file(path).map_err(io::Error::other)?;
+    source.map(Some).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
 /// Whether what is there may have attributes that are to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
+pub(crate) enum Known {
     New,
     Old,
 }
 
-fn set_attributes(opened: &OwnedFd, node: &Node, known: Known) -> io::Result<()> {
+pub(crate) fn set_attributes(opened: &OwnedFd, node: &Node, known: Known) -> io::Result<()> {
     let owner = (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)));
     rustix::fs::chownat(opened, "", owner.0, owner.1, AtFlags::EMPTY_PATH)?;
     // What was opened without reading it is changed by this name, which leads to nothing else.
@@ -275,7 +282,7 @@ fn set_attributes(opened: &OwnedFd, node: &Node, known: Known) -> io::Result<()>
     Ok(())
 }
 
-fn set_times(folder: BorrowedFd<'_>, name: &[u8], node: &Node) -> io::Result<()> {
+pub(crate) fn set_times(folder: BorrowedFd<'_>, name: &[u8], node: &Node) -> io::Result<()> {
     let modified = Timespec { tv_sec: node.modified.0, tv_nsec: node.modified.1.into() };
     let times = Timestamps { last_access: modified, last_modification: modified };
     let flags = if name.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::SYMLINK_NOFOLLOW };

@@ -14,6 +14,7 @@
 pub mod apply;
 pub mod diff;
 pub mod glob;
+mod in_place;
 pub mod noise;
 pub mod plan;
 pub mod root;

@@ -140,6 +140,16 @@ impl Root {
         opened().map_err(step("open", path))
     }
 
+    /// Device and number of what is at a path; `None`: nothing.
+    pub fn identity(&self, path: &[u8]) -> Result<Option<(u64, u64)>, TreeError> {
+        let looked = || -> io::Result<Option<(u64, u64)>> {
+            let Some(opened) = self.open_at(path, OFlags::PATH)? else { return Ok(None) };
+            let found = rustix::fs::fstat(&opened)?;
+            Ok(Some((found.st_dev, found.st_ino)))
+        };
+        looked().map_err(step("look at", path))
+    }
+
     /// The content of a regular file of at most so many bytes; `None` for what is none, or larger.
     pub fn read(&self, path: &[u8], bytes_max: usize) -> Result<Option<Vec<u8>>, TreeError> {
         let Some(file) = self.file(path)? else { return Ok(None) };

@@ -259,6 +259,8 @@ pub struct ChangedPath {
     /// Absolute, as the sandbox sees it; `/` is its root. Names are bytes chosen inside it.
     pub path: Vec<u8>,
     pub kind: ChangeKind,
+    /// It is the same file, and its content was written to. Not known of all that were.
+    pub written: bool,
 }
 
 /// What exists, for recovery.

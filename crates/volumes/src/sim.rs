@@ -631,7 +631,7 @@ impl Volumes for Sim {
         }
         let paths = differing(&trees[0], &trees[1])
             .into_iter()
-            .map(|(path, kind)| ChangedPath { path: path.clone().into_bytes(), kind })
+            .map(|(path, kind)| ChangedPath { path: path.clone().into_bytes(), kind, written: false })
             .collect();
         Ok(Comparison { paths, more: false })
     }

@@ -1,10 +1,10 @@
 //! The parent's part of a merge. See [`crate::merge`].
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
 
 use burrow_catalog::{MergeRow, MergeState, SandboxRow};
 use burrow_model::{MergeId, Request, Snapshot, SnapshotKind, State};
+use burrow_trees::Root;
 use burrow_trees::plan::Action;
 use burrow_volumes::Tree;
 use tokio::time::Instant;
@@ -172,6 +172,8 @@ impl Actor {
     async fn open_files(&self, planned: &Planned) -> Vec<OpenFile> {
         let (Some(live), Ok(root)) = (&self.live, self.root().await) else { return Vec::new() };
         let Ok(open) = live.runtime.open_files(&self.row.id).await else { return Vec::new() };
+        let Ok(root) = Root::open(&root) else { return Vec::new() };
+        let Ok(Some((device, _))) = root.identity(b"/") else { return Vec::new() };
         let replaced = planned.plan.actions.iter().filter(|action| {
             matches!(
                 action,
@@ -180,14 +182,15 @@ impl Actor {
         });
         let mut found = Vec::new();
         let mut by_file: BTreeMap<(u64, u64), Vec<&burrow_runtime::OpenFile>> = BTreeMap::new();
-        for file in &open {
+        // Most of what processes have open are pipes, sockets and devices.
+        for file in open.iter().filter(|file| file.file.0 == device) {
             by_file.entry(file.file).or_default().push(file);
         }
         if by_file.is_empty() {
             return found;
         }
         for action in replaced {
-            let Some(file) = identity(&root, action.path()) else { continue };
+            let Ok(Some(file)) = root.identity(action.path()) else { continue };
             for holder in by_file.get(&file).into_iter().flatten() {
                 if found.len() >= OPEN_MAX {
                     return found;
@@ -198,13 +201,6 @@ impl Actor {
         }
         found
     }
-}
-
-/// Device and number of the file at a path, of the tree that processes see.
-fn identity(root: &std::path::Path, path: &[u8]) -> Option<(u64, u64)> {
-    let root = burrow_trees::Root::open(root).ok()?;
-    let found = root.file(path).ok()??.metadata().ok()?;
-    Some((found.dev(), found.ino()))
 }
 
 /// After a crash in the midst of a merge: the files as they were, then the processes go on.

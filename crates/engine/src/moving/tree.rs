@@ -48,7 +48,7 @@ fn write_changed<W: Write>(
     };
     let mut paths = BTreeSet::new();
     let mut gone = BTreeSet::new();
-    for ChangedPath { path, kind } in changed {
+    for ChangedPath { path, kind, .. } in changed {
         let path = parts(path);
         // What was added or removed changed the time of the directory it is in.
         if let Some((_, parent)) = path.split_last() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{At, ConflictKind, Content, Outcome, Planner, Policy, Side, Three};
+use super::{At, ConflictKind, Content, Outcome, Planner, Policy, Side, Since, Three, is_overwritten};
 use crate::text::{self, Clash};
 use crate::{Identity, Kind, Node, TreeError};
 
@@ -56,6 +56,9 @@ impl Planner<'_> {
         );
         let settled = |outcome| Ok(Verdict::Settled(outcome));
         let take = || if theirs.is_some() { Outcome::Take } else { Outcome::Delete };
+        if is_overwritten(three) {
+            return settled(Outcome::Take);
+        }
         // Both at their places and the same: the commonest of all.
         if self.is_equal(in_base, in_theirs)? && !is_moved(theirs, base) {
             return settled(Outcome::Keep);
@@ -211,8 +214,9 @@ impl Planner<'_> {
         if !left.is_file() {
             return Ok(true);
         }
-        let whose =
-            |(side, at): (Side, &At)| (if at.is_as_in_base { Side::Base } else { side }, at.path.clone());
+        let whose = |(side, at): (Side, &At)| {
+            (if at.since_base == Since::Nothing { Side::Base } else { side }, at.path.clone())
+        };
         let mut pair = [whose(one), whose(other)];
         pair.sort();
         if pair[0] == pair[1] {

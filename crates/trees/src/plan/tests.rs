@@ -236,7 +236,7 @@ impl World {
         let all: BTreeSet<Vec<u8>> = trees.iter().flat_map(|tree| tree.walk(9999).unwrap()).collect();
         let changed = |side: &Root| {
             let differences = crate::diff::compare(&self.trees.base, side, &all).unwrap();
-            differences.into_iter().map(|difference| difference.path).collect()
+            differences.into_iter().map(|difference| (difference.path, Since::Something)).collect()
         };
         self.trees.gather(&changed(&self.trees.ours), &changed(&self.trees.theirs)).unwrap()
     }

@@ -79,7 +79,7 @@ impl Inner {
         self.open_snapshot(to)?;
         let (kinds, followed) = compared.map_err(step("compare with what was before", &path))?;
         let total = kinds.len() as u64;
-        let shown = |(path, kind): (Vec<u8>, ChangeKind)| Change {
+        let shown = |(path, (kind, _)): (Vec<u8>, (ChangeKind, bool))| Change {
             path: String::from_utf8_lossy(&path).into_owned(),
             kind,
         };
@@ -102,7 +102,8 @@ impl Inner {
             self.open_tree(tree)?;
         }
         let (kinds, followed) = compared.map_err(step("compare with another", &self.tree_path(new)))?;
-        let paths = kinds.into_iter().map(|(path, kind)| ChangedPath { path, kind }).collect();
+        let told = |(path, (kind, written))| ChangedPath { path, kind, written };
+        let paths = kinds.into_iter().map(told).collect();
         Ok(Comparison { paths, more: followed == Followed::InPart })
     }
 }
@@ -168,13 +169,14 @@ const INODE_TRANSID_AT: usize = 8;
 /// `DIR_INDEX`: a key (u64, u8, u64), the transaction that wrote it (u64), and more.
 const NAME_TRANSID_AT: usize = 17;
 
-/// What differs in the subvolume `new` from the subvolume `old`, by path inside the sandbox.
+/// What differs in the subvolume `new` from the subvolume `old`, by path inside the sandbox, and whether that is known to have
+/// been written to.
 fn compare(
     old: &File,
     new: &File,
     considered_max: usize,
     times: Times,
-) -> io::Result<(BTreeMap<Vec<u8>, ChangeKind>, Followed)> {
+) -> io::Result<(BTreeMap<Vec<u8>, (ChangeKind, bool)>, Followed)> {
     let (replay, mut followed) = replay(old, new, considered_max, times)?;
     let mut candidates = Candidates { old, new, touched: BTreeMap::new(), max: considered_max };
     candidates.collect(&replay)?;
@@ -183,10 +185,12 @@ fn compare(
     }
     let mut kinds = BTreeMap::new();
     for (path, touch) in &candidates.touched {
-        if let Some(kind) = decide(look(old, path)?, look(new, path)?, *touch)
+        let (before, after) = (look(old, path)?, look(new, path)?);
+        if let Some(kind) = decide(before, after, *touch)
             && let Some(inside) = inside(path)
         {
-            kinds.insert(inside, kind);
+            let same = before.zip(after).is_some_and(|(before, after)| before.is(&after));
+            kinds.insert(inside, (kind, same && *touch == Touch::Written));
         }
     }
     Ok((kinds, followed))
@@ -225,12 +229,12 @@ fn decide(old: Option<Seen>, new: Option<Seen>, touch: Touch) -> Option<ChangeKi
         (None, Some(_)) => Some(ChangeKind::Added),
         (Some(_), None) => Some(ChangeKind::Deleted),
         (Some(old), Some(new)) => {
-            let another = (old.inode, old.born) != (new.inode, new.born);
+            let another = !old.is(&new);
             let changed = match touch {
                 Touch::Named => false,
                 Touch::Timed => old.modified != new.modified,
                 Touch::Resized => old.bytes != new.bytes,
-                Touch::Changed => true,
+                Touch::Changed | Touch::Written => true,
             };
             (another || changed).then_some(ChangeKind::Changed)
         }
@@ -258,6 +262,13 @@ struct Seen {
     links: u32,
     bytes: u64,
     directory: bool,
+}
+
+impl Seen {
+    /// The same file, before or after.
+    fn is(&self, other: &Self) -> bool {
+        (self.inode, self.born) == (other.inode, other.born)
+    }
 }
 
 /// Opens a path of a tree without following any link: names in it lead nowhere else.
@@ -388,6 +399,7 @@ enum Touch {
     /// Its size, if that is another one.
     Resized,
     Changed,
+    Written,
 }
 
 /// The names the stream has spoken of, in a tree of their own that its commands are applied to.
@@ -449,6 +461,7 @@ impl Replay {
             }
             Command::Remove { path } => drop(self.take(&path)),
             Command::Change { path } => self.touch(&path, Touch::Changed),
+            Command::Write { path } => self.touch(&path, Touch::Written),
             Command::Resize { path } => self.touch(&path, Touch::Resized),
             Command::Times { path } if self.times == Times::Count => self.touch(&path, Touch::Timed),
             Command::Times { .. } => {}

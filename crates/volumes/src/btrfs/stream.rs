@@ -42,8 +42,12 @@ pub(super) enum Command {
     Remove {
         path: Vec<u8>,
     },
-    /// Content, owner, mode or extended attributes have changed.
+    /// Owner, mode, extended attributes or what else is about a file have changed.
     Change {
+        path: Vec<u8>,
+    },
+    /// Content has.
+    Write {
         path: Vec<u8>,
     },
     /// It has this size now. Also said of files that have had it all along.
@@ -115,15 +119,17 @@ fn command(kind: u16, attributes: &[u8]) -> io::Result<Option<Command>> {
         10 => Command::Link { path: path()? },
         // Unlink, rmdir.
         11 | 12 => Command::Remove { path: path()? },
-        // Extended attribute set, removed; write, clone.
-        13..=16 => Command::Change { path: path()? },
+        // Extended attribute set, removed.
+        13 | 14 => Command::Change { path: path()? },
+        // Write, clone; data that is not shown; data as it is compressed.
+        15 | 16 | 22 | 25 => Command::Write { path: path()? },
         17 => Command::Resize { path: path()? },
         // Mode, owner.
         18 | 19 => Command::Change { path: path()? },
         20 => Command::Times { path: path()? },
         21 => return Ok(None),
-        // Data that is not shown; and of later versions: space set aside, flags, compressed data, verity.
-        22..=26 => Command::Change { path: path()? },
+        // Of later versions: space set aside, flags, verity.
+        23 | 24 | 26 => Command::Change { path: path()? },
         _ => return Err(invalid("the stream has a command that is not known")),
     }))
 }

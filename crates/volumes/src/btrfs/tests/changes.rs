@@ -244,8 +244,9 @@ async fn a_frozen_sandbox_is_compared_with_what_it_was_made_from_with_times_if_a
         let (old, new) = (old.clone(), new.clone());
         async move { volumes.compare(&old, &new, times).await.unwrap() }
     };
-    let path = |path: &[u8], kind| ChangedPath { path: path.to_vec(), kind };
-    let written = [path(b"/new-\xff", ChangeKind::Added), path(b"/top", ChangeKind::Changed)];
+    let path = |path: &[u8], kind| ChangedPath { path: path.to_vec(), kind, written: false };
+    let top = ChangedPath { written: true, ..path(b"/top", ChangeKind::Changed) };
+    let written = [path(b"/new-\xff", ChangeKind::Added), top];
     assert_eq!(compared(Times::Ignored).await, Comparison { paths: written.to_vec(), more: false });
     let timed = [path(b"/", ChangeKind::Changed), path(b"/a/b/two", ChangeKind::Changed)];
     let all = timed.into_iter().chain(written).collect();
