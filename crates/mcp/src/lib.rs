@@ -1,0 +1,43 @@
+//! Burrow for language models: an MCP server in front of one sandbox.
+//!
+//! ```text
+//!  model ──MCP (stdio)──► Server ── Place: which sandbox, made on first use ──► burrow-client ──HTTP──► the daemon
+//!                           ├── tools      run, files, snapshots, forks, memory, skills, artifacts
+//!                           ├── resources  files, snapshots, memories
+//!                           └── prompts    how to begin, what was learned
+//! ```
+//!
+//! Whatever a tool answers fits a context window: long texts are cut, with a word on how to read on. What goes wrong is an
+//! answer too, with what to do about it.
+//!
+//! Absent: behaviour of its own. A model can do through here what a script can do through the API, and nothing else.
+
+mod cut;
+mod place;
+mod prompts;
+mod resources;
+mod said;
+mod server;
+mod tools;
+
+use burrow_client::Client;
+use rmcp::ServiceExt as _;
+use rmcp::transport::stdio;
+
+pub use place::Wanted;
+pub use server::Server;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("the client did not begin as MCP asks for")]
+    Begin(#[source] Box<rmcp::service::ServerInitializeError>),
+    #[error("the connection broke off")]
+    Broke(#[source] tokio::task::JoinError),
+}
+
+/// Serves one client over standard input and output until it goes.
+pub async fn serve_stdio(client: Client, wanted: Wanted) -> Result<(), ServeError> {
+    let serving = Server::new(client, wanted).serve(stdio()).await;
+    let serving = serving.map_err(|error| ServeError::Begin(Box::new(error)))?;
+    serving.waiting().await.map(drop).map_err(ServeError::Broke)
+}
