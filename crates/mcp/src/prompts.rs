@@ -9,12 +9,14 @@ use serde::Deserialize;
 use crate::server::Server;
 
 #[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Task {
     /// What shall be done.
     task: String,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Attempts {
     /// What shall be done.
     task: String,
@@ -45,7 +47,7 @@ impl Server {
         let count = wanted.attempts.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(3).clamp(2, 8);
         user(format!(
             "{}\n\nUse `fork` with count {count}, try a different way in each copy (give its id as `sandbox`), and compare \
-             how they came out. Do what the best one did in your own machine, delete the forks, and `remember` why it won.",
+             how they came out. `merge` the best one into your own machine, delete the forks, and `remember` why it won.",
             wanted.task
         ))
     }

@@ -27,14 +27,17 @@ const LISTED: u32 = 50;
 /// A resource is read as a whole.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Snapshots and memories; files are found by their path. Lists nothing, and makes nothing, before the sandbox was used.
+/// Snapshots and memories; files are found by their path. Nothing is made for it: before
+/// the first use of a sandbox there is nothing to list.
 pub(crate) async fn list(place: &Place) -> Result<ListResourcesResult, ErrorData> {
-    let Some(sandbox) = place.known() else { return Ok(ListResourcesResult::with_all_items(Vec::new())) };
-    let query = SnapshotQuery { sandbox: Some(sandbox.to_owned()), ..SnapshotQuery::default() };
+    let Some(sandbox) = place.known().await.map_err(internal)? else {
+        return Ok(ListResourcesResult::with_all_items(Vec::new()));
+    };
+    let query = SnapshotQuery { sandbox: Some(sandbox.clone()), ..SnapshotQuery::default() };
     let page = PageQuery { limit: Some(LISTED), ..PageQuery::default() };
     let snapshots = place.client.list_snapshots(&query, &page).await;
     let snapshots = snapshots.map_err(failed("list the snapshots")).map_err(internal)?;
-    let memory = place.client.memory(MemoryOf::now(sandbox));
+    let memory = place.client.memory(MemoryOf::now(&sandbox));
     let memories = memory.list(&EntryFilter::default(), &page).await;
     let memories = memories.map_err(failed("list what is remembered")).map_err(internal)?;
     let snapshots = snapshots.items.into_iter().map(|snapshot| {
@@ -62,12 +65,12 @@ pub(crate) fn templates() -> ListResourceTemplatesResult {
 pub(crate) async fn read(place: &Place, uri: &str) -> Result<ReadResourceResponse, ErrorData> {
     let sandbox = place.sandbox().await.map_err(internal)?;
     let contents = if let Some(path) = uri.strip_prefix(FILES) {
-        file(place, sandbox, uri, &format!("/{path}")).await?
+        file(place, &sandbox, uri, &format!("/{path}")).await?
     } else if let Some(id) = uri.strip_prefix(SNAPSHOTS) {
         let found = place.client.snapshot(id).await.map_err(failed("read the snapshot"));
         ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
     } else if let Some(id) = uri.strip_prefix(MEMORIES) {
-        let memory = place.client.memory(MemoryOf::now(sandbox));
+        let memory = place.client.memory(MemoryOf::now(&sandbox));
         let found = memory.entry(id).await.map_err(failed("read the memory"));
         ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
     } else {
