@@ -21,8 +21,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         "daemon",
         // `client` is how what the daemon serves for models asks the daemon's own API.
         &[
-            "api", "audit", "catalog", "client", "egress", "engine", "guest", "images", "mcp", "memory", "model",
-            "network", "portable", "runtime", "trees", "vault", "volumes",
+            "api", "audit", "catalog", "client", "egress", "engine", "guest", "images", "mcp", "memory",
+            "model", "network", "portable", "runtime", "trees", "vault", "volumes",
         ],
     ),
     (

@@ -27,7 +27,11 @@ const BODY_BYTES_MAX: usize = 8 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Answers one request. Whether its caller may ask, and which host and origin it may name, was settled before.
-pub async fn answer<B>(client: Client, wanted: Wanted, request: Request<B>) -> Response<BoxBody<Bytes, Infallible>>
+pub async fn answer<B>(
+    client: Client,
+    wanted: Wanted,
+    request: Request<B>,
+) -> Response<BoxBody<Bytes, Infallible>>
 where
     B: Body + Send + 'static,
     B::Error: Display,
@@ -39,7 +43,10 @@ where
         .disable_allowed_hosts()
         .disable_allowed_origins();
     let server = Server::new(client, wanted);
-    let service =
-        StreamableHttpService::new(move || Ok(server.clone()), Arc::new(NeverSessionManager::default()), config);
+    let service = StreamableHttpService::new(
+        move || Ok(server.clone()),
+        Arc::new(NeverSessionManager::default()),
+        config,
+    );
     service.handle(request).await
 }

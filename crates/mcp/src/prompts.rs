@@ -31,7 +31,10 @@ fn user(text: String) -> Vec<PromptMessage> {
 #[prompt_router(vis = "pub(crate)")]
 impl Server {
     /// Take up a task where the last conversation left it.
-    #[prompt(name = "continue", description = "Go on with a task: look back first, and remember what you learn")]
+    #[prompt(
+        name = "continue",
+        description = "Go on with a task: look back first, and remember what you learn"
+    )]
     async fn go_on(&self, Parameters(task): Parameters<Task>) -> Vec<PromptMessage> {
         user(format!(
             "{}\n\nFirst call `context` to see where the work stood, and `recall` for what is known about it. Take a \
@@ -53,7 +56,10 @@ impl Server {
     }
 
     /// Write down what a conversation has taught.
-    #[prompt(name = "wrap-up", description = "Write down what this conversation has taught, for the next one")]
+    #[prompt(
+        name = "wrap-up",
+        description = "Write down what this conversation has taught, for the next one"
+    )]
     async fn wrap_up(&self) -> Vec<PromptMessage> {
         user(
             "Look back over this conversation. `remember` each fact, decision and open question that the next one should \

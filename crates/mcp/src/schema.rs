@@ -72,12 +72,18 @@ mod tests {
 
     #[test]
     fn what_may_be_left_out_need_not_be_null_too() {
-        check(json!({ "type": ["string", "null"], "maxLength": 3 }), json!({ "type": "string", "maxLength": 3 }));
+        check(
+            json!({ "type": ["string", "null"], "maxLength": 3 }),
+            json!({ "type": "string", "maxLength": 3 }),
+        );
         check(
             json!({ "description": "which", "anyOf": [{ "$ref": "#/$defs/A" }, { "type": "null" }] }),
             json!({ "description": "which", "$ref": "#/$defs/A" }),
         );
-        check(json!({ "type": "integer", "format": "uint64", "default": null }), json!({ "type": "integer" }));
+        check(
+            json!({ "type": "integer", "format": "uint64", "default": null }),
+            json!({ "type": "integer" }),
+        );
         check(json!({ "type": ["string", "integer"] }), json!({ "type": ["string", "integer"] }));
     }
 }

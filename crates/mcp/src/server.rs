@@ -78,7 +78,8 @@ impl ServerHandler for Server {
             && result.is_error == Some(true)
             && self.place.is_gone().await
         {
-            let told = "your sandbox was deleted by somebody else, with all it held: the next call makes a new one";
+            let told =
+                "your sandbox was deleted by somebody else, with all it held: the next call makes a new one";
             result.content.push(ContentBlock::text(told));
         }
         Ok(answer)
@@ -121,10 +122,39 @@ mod tests {
     fn an_agent_has_the_tools_it_needs() {
         let names: BTreeSet<String> = TOOLS.list_all().iter().map(|tool| tool.name.to_string()).collect();
         for name in [
-            "run", "start", "output", "input", "stop", "processes", "ports", "read_file", "write_file", "edit_file",
-            "list_files", "search_files", "snapshot", "snapshots", "restore", "fork", "diff", "merge", "delete_fork",
-            "sleep", "status", "remember", "recall", "context", "forget", "save_skill", "find_skills", "run_skill",
-            "save_artifact", "read_artifact", "artifacts", "set_value", "get_value",
+            "run",
+            "start",
+            "output",
+            "input",
+            "stop",
+            "processes",
+            "ports",
+            "read_file",
+            "write_file",
+            "edit_file",
+            "list_files",
+            "search_files",
+            "snapshot",
+            "snapshots",
+            "restore",
+            "fork",
+            "diff",
+            "merge",
+            "delete_fork",
+            "sleep",
+            "status",
+            "remember",
+            "recall",
+            "context",
+            "forget",
+            "save_skill",
+            "find_skills",
+            "run_skill",
+            "save_artifact",
+            "read_artifact",
+            "artifacts",
+            "set_value",
+            "get_value",
         ] {
             assert!(names.contains(name), "no `{name}` among {names:?}");
         }

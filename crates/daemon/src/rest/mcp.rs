@@ -125,12 +125,15 @@ fn check_origin(parts: &Parts, domain: Option<&str>) -> Result<(), ApiError> {
     let Some(origin) = parts.headers.get(ORIGIN) else { return Ok(()) };
     let from = origin.to_str().ok().and_then(|origin| Some(origin.split_once("://")?.1));
     let to = authority(&parts.uri, &parts.headers);
-    let ours = |host: &str| is_local(host) || domain.is_some_and(|domain| host_of(host).eq_ignore_ascii_case(domain));
+    let ours = |host: &str| {
+        is_local(host) || domain.is_some_and(|domain| host_of(host).eq_ignore_ascii_case(domain))
+    };
     if from.is_some_and(ours) && to.is_some_and(ours) {
         return Ok(());
     }
     let message = "this is not for web pages of other origins";
-    Err(ApiError::new(ErrorCode::Forbidden, message).hint("pages of `localhost` and of `gateway.domain` are let in"))
+    Err(ApiError::new(ErrorCode::Forbidden, message)
+        .hint("pages of `localhost` and of `gateway.domain` are let in"))
 }
 
 fn host_of(authority: &str) -> &str {
@@ -159,7 +162,8 @@ mod tests {
         check(Some("http://localhost:6274"), "localhost:7700", true);
         check(Some("http://127.0.0.1:7700"), "127.0.0.1:7700", true);
         check(Some("https://boxes.example.com"), "boxes.example.com:443", true);
-        for origin in ["http://evil.example", "http://localhost.evil.example", "null", "", "http://", "evil"] {
+        for origin in ["http://evil.example", "http://localhost.evil.example", "null", "", "http://", "evil"]
+        {
             check(Some(origin), "127.0.0.1:7700", false);
         }
         // A name that somebody makes resolve to us.

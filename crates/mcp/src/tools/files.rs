@@ -140,7 +140,9 @@ impl Server {
         }
         let text = String::from_utf8_lossy(&bytes);
         if text.contains('\u{fffd}') {
-            told.push_str("\nnot all of it is text: what is not is shown as \u{fffd}; `run` with `xxd` shows bytes");
+            told.push_str(
+                "\nnot all of it is text: what is not is shown as \u{fffd}; `run` with `xxd` shows bytes",
+            );
         }
         Ok(beside(told, text.into_owned()))
     }
@@ -160,7 +162,10 @@ impl Server {
         let client = &self.place.client;
         let entry = client.stat(&sandbox, &edit.path, true).await.map_err(failed("read the file"))?;
         if entry.size > EDITED_BYTES_MAX {
-            return Err(format!("the file has {} bytes, which is too many to edit here; use `run`", entry.size));
+            return Err(format!(
+                "the file has {} bytes, which is too many to edit here; use `run`",
+                entry.size
+            ));
         }
         let bytes = client.read_file(&sandbox, &edit.path).await.map_err(failed("read the file"))?;
         let text = String::from_utf8(bytes).map_err(|_| "the file is no text; use `run`".to_owned())?;
@@ -236,7 +241,9 @@ fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usiz
         return Err("`old` is empty: say what shall be replaced, or use `write_file`".to_owned());
     }
     match (text.matches(old).count(), all) {
-        (0, _) => Err("`old` does not stand in the file: read it again, it must fit to the letter".to_owned()),
+        (0, _) => {
+            Err("`old` does not stand in the file: read it again, it must fit to the letter".to_owned())
+        }
         (1, _) => Ok((text.replacen(old, new, 1), 1)),
         (count, true) => Ok((text.replace(old, new), count)),
         (count, false) => Err(format!("`old` stands there {count} times: give more of it, or set `all`")),

@@ -2,9 +2,7 @@
 
 use std::fmt::Write as _;
 
-use burrow_api::{
-    ChangeKind, Diff, DiffRequest, ForkSandbox, MergePolicy, MergeSandbox, Merged, OriginKind,
-};
+use burrow_api::{ChangeKind, Diff, DiffRequest, ForkSandbox, MergePolicy, MergeSandbox, Merged, OriginKind};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::{tool, tool_router};
 use schemars::JsonSchema;
@@ -191,7 +189,11 @@ fn shown(diff: &Diff) -> String {
         let what = if what.is_empty() { String::new() } else { format!(" ({})", what.join(", ")) };
         let _ = write!(text, "\n{change}  {}{what}", entry.path);
         if let Some(lines) = &entry.lines {
-            let cut = if lines.cut { "\n[… more lines differ: `diff` with this path as its only glob …]" } else { "" };
+            let cut = if lines.cut {
+                "\n[… more lines differ: `diff` with this path as its only glob …]"
+            } else {
+                ""
+            };
             let _ = write!(text, "\n{}{cut}", lines.hunks.trim_end());
         }
     }
@@ -256,7 +258,10 @@ mod tests {
     #[test]
     fn a_merge_that_did_nothing_says_why_and_what_to_do() {
         let told = outcome(&merged(&["/b"], false)).unwrap_err();
-        assert!(told.contains("conflict  /b") && told.contains("hint: ") && told.contains("`theirs`"), "{told}");
+        assert!(
+            told.contains("conflict  /b") && told.contains("hint: ") && told.contains("`theirs`"),
+            "{told}"
+        );
         assert_eq!(outcome(&merged(&[], true)).unwrap(), "merged 1 paths of sbx2\nadded  /a");
     }
 }

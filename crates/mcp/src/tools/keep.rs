@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use burrow_api::memory::{Artifact, FindSkills, NewSkill, RunSkill, Skill, SkillParameter, SkillRun, SkillStep};
+use burrow_api::memory::{
+    Artifact, FindSkills, NewSkill, RunSkill, Skill, SkillParameter, SkillRun, SkillStep,
+};
 use burrow_client::{DownloadRange, NewArtifact, PageQuery, UploadBody};
 use futures_util::TryStreamExt as _;
 use rmcp::handler::server::wrapper::Parameters;
@@ -140,7 +142,8 @@ impl Server {
         let found: Vec<Skill> = match find.query {
             None => memory.skills().await.map_err(failed(WHAT))?,
             Some(query) => {
-                let found = memory.skill_search(&FindSkills { query, limit: None }).await.map_err(failed(WHAT))?;
+                let found =
+                    memory.skill_search(&FindSkills { query, limit: None }).await.map_err(failed(WHAT))?;
                 found.hits.into_iter().map(|hit| hit.skill).collect()
             }
         };
@@ -152,7 +155,8 @@ impl Server {
     #[tool(annotations(title = "Run a skill", destructive_hint = true, open_world_hint = true))]
     async fn run_skill(&self, Parameters(run): Parameters<RunSaved>) -> Said {
         let request = RunSkill { parameters: run.parameters, sandbox: run.sandbox, ..RunSkill::default() };
-        let ran = self.memory().await?.skill_run(&run.name, &request).await.map_err(failed("run the skill"))?;
+        let ran =
+            self.memory().await?.skill_run(&run.name, &request).await.map_err(failed("run the skill"))?;
         went(&ran)
     }
 
@@ -165,13 +169,17 @@ impl Server {
                 let sandbox = self.place.sandbox().await?;
                 let file = self.place.client.download(&sandbox, &path, None).await;
                 let file = file.map_err(failed("read the file"))?;
-                ("application/octet-stream", UploadBody::from_stream(file.bytes.map_err(io::Error::other), file.length))
+                (
+                    "application/octet-stream",
+                    UploadBody::from_stream(file.bytes.map_err(io::Error::other), file.length),
+                )
             }
             (Some(_), Some(_)) | (None, None) => return Err("give either `text` or `path`".to_owned()),
         };
         let media_type = Some(save.media_type.unwrap_or_else(|| media_type.to_owned()));
         let new = NewArtifact { name: save.name, media_type, metadata: serde_json::Map::new() };
-        let kept = self.memory().await?.artifact_put(&new, body).await.map_err(failed("keep the artifact"))?;
+        let kept =
+            self.memory().await?.artifact_put(&new, body).await.map_err(failed("keep the artifact"))?;
         Ok(format!("kept {} as version {}, {} bytes", kept.name, kept.version, kept.bytes))
     }
 

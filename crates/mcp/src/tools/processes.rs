@@ -159,7 +159,11 @@ impl Server {
     }
 
     /// Start a process that goes on by itself: a server, a build, a shell. Answers its id at once.
-    #[tool(annotations(title = "Start a background process", destructive_hint = true, open_world_hint = true))]
+    #[tool(annotations(
+        title = "Start a background process",
+        destructive_hint = true,
+        open_world_hint = true
+    ))]
     async fn start(&self, Parameters(start): Parameters<Start>) -> Said {
         let sandbox = self.which(start.sandbox).await?;
         let request = CreateExec {
@@ -184,7 +188,10 @@ impl Server {
         let exec = waited(source, output.wait_seconds.unwrap_or(0)).await?;
         if output.offset > exec.output_end {
             let end = exec.output_end;
-            return Err(format!("the process has written {end} bytes, and offset {} is beyond them", output.offset));
+            return Err(format!(
+                "the process has written {end} bytes, and offset {} is beyond them",
+                output.offset
+            ));
         }
         source.read_on(&exec, output.offset, cut::limit(output.limit)).await
     }

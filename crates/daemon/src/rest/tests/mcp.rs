@@ -23,7 +23,8 @@ async fn ask(world: &World, key: &str, query: &str, method: &str, params: Value)
 fn message(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
     let text = std::str::from_utf8(&answer.body).unwrap();
-    let data = text.lines().filter_map(|line| line.strip_prefix("data:")).find(|data| data.contains("jsonrpc"));
+    let data =
+        text.lines().filter_map(|line| line.strip_prefix("data:")).find(|data| data.contains("jsonrpc"));
     serde_json::from_str(data.unwrap_or(text)).unwrap_or_else(|_| panic!("{text}"))
 }
 
