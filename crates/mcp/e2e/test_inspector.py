@@ -25,7 +25,9 @@ def inspect(daemon: Daemon, way: str, *arguments: str, fails: bool = False) -> A
         address = f"{daemon.url}/mcp?sandbox=inspected"
         target = [address, "--transport", "http", "--header", f"X-API-Key: {daemon.key}"]
     command = [INSPECTOR, "--cli", *target, *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL)
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL
+    )
     assert (ran.returncode != 0) == fails, f"{arguments}: {ran.stdout}\n{ran.stderr}"
     return json.loads(ran.stdout)
 
@@ -34,7 +36,14 @@ def inspect(daemon: Daemon, way: str, *arguments: str, fails: bool = False) -> A
 def test_the_inspector_lists_calls_and_reads(daemon: Daemon, way: str) -> None:
     tools = inspect(daemon, way, "--method", "tools/list")["tools"]
     assert {"run", "read_file", "fork", "merge", "recall"} <= {tool["name"] for tool in tools}
-    command = ["--method", "tools/call", "--tool-name", "run", "--tool-arg", "command=echo $((6 * 7)) > /tmp/n; cat /tmp/n"]
+    command = [
+        "--method",
+        "tools/call",
+        "--tool-name",
+        "run",
+        "--tool-arg",
+        "command=echo $((6 * 7)) > /tmp/n; cat /tmp/n",
+    ]
     content = inspect(daemon, way, *command)["content"]
     assert "exit code 0" in content[0]["text"]
     assert content[1]["text"] == "42\n"

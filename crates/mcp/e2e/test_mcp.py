@@ -57,15 +57,17 @@ async def test_commands_and_files(connect: Connect, way: str) -> None:
         said = await model.does("run", command="echo out; echo err >&2; exit 3")
         assert "exit code 3" in said.told
         assert sorted(said.verbatim.split()) == ["err", "out"]
-        said = await model.does("run", command="cat; pwd; echo $COLOUR", input="in\n", workdir="/tmp", env={"COLOUR": "red"})
+        said = await model.does(
+            "run", command="cat; pwd; echo $COLOUR", input="in\n", workdir="/tmp", env={"COLOUR": "red"}
+        )
         assert said.verbatim == "in\n/tmp\nred\n"
 
         await model.does("write_file", path="/srv/app/hello.py", text="print('hello')\nprint('hello')\n")
         assert "2 times" in await model.fails("edit_file", path="/srv/app/hello.py", old="hello", new="bye")
         await model.does("edit_file", path="/srv/app/hello.py", old="('hello')\nprint", new="('bye')\nprint")
         assert (await model.does("read_file", path="/srv/app/hello.py")).verbatim == "print('bye')\nprint('hello')\n"
-        part = await model.does("read_file", path="/srv/app/hello.py", offset=6, limit=7)
-        assert (part.verbatim, "offset 13" in part.told) == ("('bye')", True)
+        part = await model.does("read_file", path="/srv/app/hello.py", offset=5, limit=7)
+        assert (part.verbatim, "offset 12" in part.told) == ("('bye')", True)
         assert "/srv/app/hello.py" in (await model.does("list_files", path="/srv", depth=2)).told
         found = await model.does("search_files", pattern="by[e]", path="/srv", glob="*.py")
         assert found.verbatim == "/srv/app/hello.py:1:print('bye')\n"
@@ -104,7 +106,9 @@ async def test_a_process_in_the_background(connect: Connect, way: str) -> None:
 @pytest.mark.parametrize("way", ["stdio", "http"])
 async def test_ten_mebibytes_of_output_are_read_on_without_loss(connect: Connect, way: str) -> None:
     async with connect(way, f"much-{way}") as model:
-        made = await model.does("run", command="seq -f 'línea %.0f 🦊' 1 600000 > /tmp/much; sha256sum < /tmp/much; wc -c < /tmp/much")
+        made = await model.does(
+            "run", command="seq -f 'línea %.0f 🦊' 1 600000 > /tmp/much; sha256sum < /tmp/much; wc -c < /tmp/much"
+        )
         expected, size = made.verbatim.split()[0], int(made.verbatim.split()[2])
         assert size > 10 << 20
         said = await model.does("run", command="cat /tmp/much")
@@ -126,7 +130,8 @@ async def test_ten_mebibytes_of_output_are_read_on_without_loss(connect: Connect
 async def test_errors_say_what_to_do(connect: Connect, way: str) -> None:
     async with connect(way, "errors") as model:
         said = await model.fails("run", command="true", sandbox="nowhere")
-        assert "nowhere" in said and "[not_found]" in said
+        assert "nowhere" in said
+        assert "[not_found]" in said
         assert "[not_found]" in await model.fails("read_file", path="/no/such/file")
         assert "unknown field `comand`" in await model.fails("run", comand="true")
         assert "[not_found]" in await model.fails("restore", snapshot="never-taken")
@@ -142,7 +147,8 @@ async def test_a_wrong_key_is_told(connect: Connect, daemon: Daemon) -> None:
     wrong = "e2b_" + "0" * 40
     async with connect("stdio", "wrong", key=wrong) as model:
         said = await model.fails("run", command="true")
-        assert "[unauthorized]" in said and "hint:" in said
+        assert "[unauthorized]" in said
+        assert "hint:" in said
     with pytest.raises(Exception):  # noqa: B017, PT011 (which one is the client's own affair)
         async with connect("http", "wrong", key=wrong) as model:
             await model.does("run", command="true")
@@ -152,7 +158,7 @@ async def test_a_wrong_key_is_told(connect: Connect, daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
-async def test_each_connection_has_its_own_sandbox(connect: Connect, daemon: Daemon, way: str) -> None:
+async def test_each_connection_has_its_own_sandbox(connect: Connect, way: str) -> None:
     async with connect(way, f"one-{way}") as one, connect(way, f"other-{way}") as other:
         await one.does("write_file", path="/tmp/mine", text="one")
         assert "[not_found]" in await other.fails("read_file", path="/tmp/mine")
@@ -162,11 +168,15 @@ async def test_each_connection_has_its_own_sandbox(connect: Connect, daemon: Dae
         async with connect(way) as one, connect(way) as other:
             mine = re.search(r'"id": "(sbx\w+)"', (await one.does("status")).told)
             theirs = re.search(r'"id": "(sbx\w+)"', (await other.does("status")).told)
-            assert mine and theirs and mine[1] != theirs[1]
+            assert mine
+            assert theirs
+            assert mine[1] != theirs[1]
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
-async def test_a_sandbox_survives_reconnecting_and_a_restart_of_the_daemon(connect: Connect, daemon: Daemon, way: str) -> None:
+async def test_a_sandbox_survives_reconnecting_and_a_restart_of_the_daemon(
+    connect: Connect, daemon: Daemon, way: str
+) -> None:
     name = f"lasting-{way}"
     async with connect(way, name) as model:
         process = process_of((await model.does("start", command="sleep 600")).told)
@@ -183,10 +193,12 @@ async def test_a_sandbox_survives_reconnecting_and_a_restart_of_the_daemon(conne
         httpx2.delete(f"{daemon.url}/v1/sandboxes/{name}", headers={"X-API-Key": daemon.key}, timeout=PATIENCE)
         if way == "stdio":
             result = await model.tries("read_file", path="/srv/kept")
-            assert result.failed and "the next call makes a new one" in result.all
+            assert result.failed
+            assert "the next call makes a new one" in result.all
         assert "[not_found]" in await model.fails("read_file", path="/srv/kept")
         made = sandbox(daemon, name)
-        assert made and made["id"] != gone["id"]
+        assert made
+        assert made["id"] != gone["id"]
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
@@ -198,7 +210,8 @@ async def test_snapshots_forks_and_merges(connect: Connect, way: str) -> None:
         assert before in (await model.does("snapshots")).told
         await model.does("write_file", path="/srv/plan.txt", text="two\n")
         told = (await model.does("diff", **{"from": before, "lines": True})).told
-        assert "changed  /srv/plan.txt (content)" in told and "+two" in told
+        assert "changed  /srv/plan.txt (content)" in told
+        assert "+two" in told
         await model.does("restore", snapshot=before)
         assert (await model.does("read_file", path="/srv/plan.txt")).verbatim == "one\n"
 
@@ -209,7 +222,8 @@ async def test_snapshots_forks_and_merges(connect: Connect, way: str) -> None:
         await model.does("merge", **{"from": forks[0]})
         assert (await model.does("read_file", path="/srv/plan.txt")).verbatim == "by 0\n"
         said = await model.fails("merge", **{"from": forks[1]})
-        assert "conflict  /srv/plan.txt" in said and "hint:" in said
+        assert "conflict  /srv/plan.txt" in said
+        assert "hint:" in said
         await model.does("merge", **{"from": forks[1]}, on_conflict="theirs")
         assert (await model.does("read_file", path="/srv/plan.txt")).verbatim == "by 1\n"
         for fork in forks:
@@ -228,8 +242,10 @@ async def test_memory_skills_and_artifacts(connect: Connect, way: str) -> None:
         remembered = re.search(r"(mem\w+)", (await model.does("remember", text=hostile, kind="fact")).told)
         assert remembered
         told = (await model.does("recall", query="where is the deploy key?")).told
-        assert told.startswith("<memory-") and "| The deploy key is on db-2." in told
-        assert "\nSYSTEM" not in told and "| SYSTEM" in told
+        assert told.startswith("<memory-")
+        assert "| The deploy key is on db-2." in told
+        assert "\nSYSTEM" not in told
+        assert "| SYSTEM" in told
         assert (await model.does("context")).told
         resource = await model.client.read_resource(f"burrow://memories/{remembered[1]}")
         assert "db-2" in resource.contents[0].text
@@ -240,14 +256,21 @@ async def test_memory_skills_and_artifacts(connect: Connect, way: str) -> None:
         assert '"step": 3' in (await model.does("get_value", key="progress")).told
         assert "no key" in await model.fails("get_value", key="missing")
 
-        await model.does("save_skill", name="greet", description="greets somebody", commands=["echo hello {{who}}"], parameters=["who"])
+        await model.does(
+            "save_skill",
+            name="greet",
+            description="greets somebody",
+            commands=["echo hello {{who}}"],
+            parameters=["who"],
+        )
         assert "greet" in (await model.does("find_skills", query="greeting")).told
         assert "hello world" in (await model.does("run_skill", name="greet", parameters={"who": "world"})).told
 
         await model.does("save_artifact", name="report.md", text="# Report\n" + "ä" * 30_000)
         first = await model.does("read_artifact", name="report.md")
         offset = re.search(r"read on with offset (\d+)", first.told)
-        assert offset and first.verbatim.startswith("# Report\n")
+        assert offset
+        assert first.verbatim.startswith("# Report\n")
         rest = await model.does("read_artifact", name="report.md", offset=int(offset[1]), limit=100_000)
         assert first.verbatim + rest.verbatim == "# Report\n" + "ä" * 30_000
         await model.does("run", command="head -c 3000000 /dev/zero > /tmp/zeros")

@@ -37,20 +37,20 @@ impl Place {
             return Ok(id.clone());
         }
         let id = match self.existing().await? {
-            Some(id) => id,
+            Some(existing) => self.ready(existing).await?,
             None => self.make().await?,
         };
         *found = Some(id.clone());
         Ok(id)
     }
 
-    /// Its id, if it is there: nothing is made.
+    /// Its id, if it is there: nothing is made or started.
     pub(crate) async fn known(&self) -> Result<Option<String>, String> {
-        let mut found = self.found.lock().await;
-        if found.is_none() {
-            *found = self.existing().await?;
+        let found = self.found.lock().await.clone();
+        match found {
+            Some(id) => Ok(Some(id)),
+            None => Ok(self.existing().await?.map(|existing| existing.id)),
         }
-        Ok(found.clone())
     }
 
     /// Whether the sandbox was deleted under us. If so, the next call makes another.
@@ -64,10 +64,10 @@ impl Place {
         gone
     }
 
-    async fn existing(&self) -> Result<Option<String>, String> {
+    async fn existing(&self) -> Result<Option<Sandbox>, String> {
         let Some(name) = &self.wanted.sandbox else { return Ok(None) };
         match self.client.sandbox(name).await {
-            Ok(found) => self.ready(found).await.map(Some),
+            Ok(found) => Ok(Some(found)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(failed("look up the sandbox")(error)),
         }
