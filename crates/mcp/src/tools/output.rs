@@ -52,7 +52,11 @@ impl Source<'_> {
 
     /// How it goes, and its output from `offset` on, to the letter.
     pub(super) async fn read_on(self, exec: &Exec, offset: u64, limit: usize) -> Told {
-        let piece = self.piece(offset, limit).await?;
+        // A process that wrote nothing is not asked for it.
+        let piece = match offset < exec.output_end {
+            true => self.piece(offset, limit).await?,
+            false => Piece { bytes: Vec::new(), from: offset, next: offset },
+        };
         let mut told = summary(exec);
         if piece.from > offset {
             let gone = piece.from - offset;
@@ -88,8 +92,9 @@ impl Source<'_> {
                 Some(OutputChunk::Error { error }) => {
                     return Err(format!("could not {WHAT}: {}", error.message));
                 }
-                Some(OutputChunk::Gap { .. } | OutputChunk::Exit { .. } | OutputChunk::Drained { .. })
-                | None => break,
+                // Read to its end, a connection is used again.
+                Some(OutputChunk::Exit { .. } | OutputChunk::Drained { .. }) => {}
+                Some(OutputChunk::Gap { .. }) | None => break,
             }
         }
         bytes.truncate(limit);
