@@ -79,8 +79,14 @@ status=0
 # The inspector would keep a catalogue of servers in the home directory.
 env HOME="$work" PYTHONDONTWRITEBYTECODE=1 "$venv/bin/pytest" --quiet -p no:cacheprovider -rP --no-header "$@" 2>&1 | tee "$output" || status=$?
 # In the words that the summary counts.
-passed=$(grep -oE '[0-9]+ passed' "$output" | tail -n 1 | cut -d' ' -f1)
-broken=$(grep -oE '[0-9]+ (failed|error)' "$output" | awk '{sum += $1} END {print sum + 0}')
-printf 'test result: %s %d passed; %d failed\n' "$([ "$status" = 0 ] && echo ok. || echo FAILED.)" "${passed:-0}" "$broken"
+counts=$(awk '/ in [0-9.]+s/ {
+        p = f = 0
+        for (i = 2; i <= NF; i++) {
+            if ($i ~ /^passed/) p = $(i - 1)
+            if ($i ~ /^(failed|error)/) f += $(i - 1)
+        }
+    }
+    END {printf "%d passed; %d failed", p, f}' "$output")
+printf 'test result: %s %s\n' "$([ "$status" = 0 ] && echo ok. || echo FAILED.)" "$counts"
 rm -f "$output"
 exit "$status"
