@@ -132,7 +132,7 @@ install_criu() {
         note "no CRIU: sandboxes work, but their processes cannot be kept on disk. \`burrow doctor\` says more."
 }
 
-# For the tests of the TypeScript SDK, which are left out without it. Older distributions have a Node.js that is too old.
+# For the tests of the TypeScript SDK and the MCP inspector, which are left out without it. Older distributions have a Node.js that is too old.
 install_node() {
     local version candidate
     if version=$(node_version); then
@@ -145,7 +145,7 @@ install_node() {
         DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends -o Dpkg::Use-Pty=0 nodejs npm >/dev/null 2>&1 || true
         version=$(node_version) && note "node $version" && return
     fi
-    note "no Node.js 20: the TypeScript SDK is not tested here. https://nodejs.org says how to install it."
+    note "no Node.js 20: the TypeScript SDK and the MCP inspector are not tested here. https://nodejs.org says how to install it."
 }
 
 # The proxy the benchmarks compare with. Unpacked, not installed: its package would start a web server on this machine.

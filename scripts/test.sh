@@ -97,6 +97,9 @@ sdk() {
     "scripts/test-sdk-$1.sh" "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"
 }
 
+# With the clients that models are behind, against a daemon of its own.
+mcp() { scripts/test-mcp.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
+
 case $mode in
 --attacks)
     step attacks attacks
@@ -108,6 +111,7 @@ case $mode in
     step api api_fuzz 200
     step python sdk python
     step typescript sdk typescript
+    step mcp mcp
     step fuzz scripts/fuzz.sh 60
     step lint scripts/lint.sh
     ;;
@@ -117,6 +121,7 @@ case $mode in
     step api api_fuzz
     step python sdk python
     step typescript sdk typescript
+    step mcp mcp
     step lint scripts/lint.sh
     ;;
 esac

@@ -26,6 +26,7 @@ Examples:
   burrow merge web-1 --into web               its work, brought home
   burrow memory add web 'it listens on 8080'  what its agent should remember
   burrow memory search web 'which port'       and find again
+  burrow mcp --sandbox web                    all of it as tools of a model's, for MCP clients
 
 Sandboxes are meant by name, by id, or by the first characters of their id.";
 
@@ -88,6 +89,7 @@ enum Command {
     Port(commands::port::PortArgs),
     PortForward(commands::port_forward::PortForwardArgs),
     Open(commands::open::OpenArgs),
+    Mcp(commands::mcp::McpArgs),
     Audit(commands::audit::AuditArgs),
     Key(commands::key::KeyArgs),
     Secret(commands::secret::SecretArgs),
@@ -181,6 +183,7 @@ async fn run(ctx: &Context, command: Command) -> Result<(), Stop> {
         Command::Port(args) => commands::port::run(ctx, args).await,
         Command::PortForward(args) => commands::port_forward::run(ctx, args).await,
         Command::Open(args) => commands::open::run(ctx, args).await,
+        Command::Mcp(args) => commands::mcp::run(ctx, args).await,
         Command::Audit(args) => commands::audit::run(ctx, args).await,
         Command::Key(args) => commands::key::run(ctx, args).await,
         Command::Secret(args) => commands::secret::run(ctx, args).await,
@@ -259,6 +262,8 @@ mod tests {
             "stats web --json",
             "events -f --since 12 --sandbox web",
             "stop web other --grace 1s",
+            "mcp",
+            "mcp --sandbox web --image debian",
             "update web --ram 2G --label a=b --unlabel c",
             "env set web A=b C=d",
             "env rm web A",

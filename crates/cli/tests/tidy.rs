@@ -15,12 +15,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["model"]),
     ("client", &["api", "model"]),
     // `burrow serve` and the helper roles live in the same binary, hence the arrow to the daemon.
-    ("cli", &["api", "audit", "client", "daemon", "model"]),
+    ("cli", &["api", "audit", "client", "daemon", "mcp", "model"]),
+    ("mcp", &["api", "client"]),
     (
         "daemon",
+        // `client` is how what the daemon serves for models asks the daemon's own API.
         &[
-            "api", "audit", "catalog", "egress", "engine", "guest", "images", "memory", "model", "network",
-            "portable", "runtime", "trees", "vault", "volumes",
+            "api", "audit", "catalog", "client", "egress", "engine", "guest", "images", "mcp", "memory",
+            "model", "network", "portable", "runtime", "trees", "vault", "volumes",
         ],
     ),
     (

@@ -20,6 +20,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::io::DuplexStream;
 use tokio_rustls::TlsConnector;
 
 use crate::ClientError;
@@ -109,10 +110,24 @@ enum Repeat {
 impl Client {
     pub fn new(options: ClientOptions) -> Result<Self, ClientError> {
         let base = BaseUrl::parse(&options.url)?;
-        let tls = match base.scheme() {
-            Scheme::Https => Some(crate::tls::connector(options.ca_file.as_deref())?),
-            Scheme::Http => None,
+        let reach = match base.scheme() {
+            Scheme::Https => Reach::Tls(crate::tls::connector(options.ca_file.as_deref())?),
+            Scheme::Http => Reach::Plain,
         };
+        Self::reaching(base, &options, reach)
+    }
+
+    /// A client of a server in the same process: each connection is a pipe, whose other end `open` hands to that server.
+    /// The address is what requests name as their host; nothing is dialled.
+    pub fn within(
+        options: ClientOptions,
+        open: impl Fn() -> DuplexStream + Send + Sync + 'static,
+    ) -> Result<Self, ClientError> {
+        let base = BaseUrl::parse(&options.url)?;
+        Self::reaching(base, &options, Reach::Within(Arc::new(open)))
+    }
+
+    fn reaching(base: BaseUrl, options: &ClientOptions, reach: Reach) -> Result<Self, ClientError> {
         let mut headers = HeaderMap::new();
         if let Some(key) = &options.key {
             let mut value = HeaderValue::from_str(&key.0).map_err(|_| ClientError::BadKey)?;
@@ -122,7 +137,7 @@ impl Client {
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE)
-            .build(Connector { base: base.clone(), tls });
+            .build(Connector { base: base.clone(), reach });
         Ok(Self { inner: Arc::new(Inner { base, headers, http }) })
     }
 
@@ -358,7 +373,15 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> Box<dyn Error + Send +
 #[derive(Clone)]
 struct Connector {
     base: BaseUrl,
-    tls: Option<TlsConnector>,
+    reach: Reach,
+}
+
+/// How the target is reached.
+#[derive(Clone)]
+enum Reach {
+    Plain,
+    Tls(TlsConnector),
+    Within(Arc<dyn Fn() -> DuplexStream + Send + Sync>),
 }
 
 impl tower::Service<Uri> for Connector {
@@ -372,6 +395,13 @@ impl tower::Service<Uri> for Connector {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let connector = self.clone();
-        Box::pin(async move { Ok(TokioIo::new(dial(&connector.base, connector.tls.as_ref()).await?)) })
+        Box::pin(async move {
+            let wire = match &connector.reach {
+                Reach::Plain => dial(&connector.base, None).await?,
+                Reach::Tls(tls) => dial(&connector.base, Some(tls)).await?,
+                Reach::Within(open) => Wire::Within(open()),
+            };
+            Ok(TokioIo::new(wire))
+        })
     }
 }

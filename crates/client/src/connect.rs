@@ -1,4 +1,4 @@
-//! Dials the daemon: TCP, with TLS on top for https. Shared by HTTP requests and WebSockets.
+//! Dials the daemon: TCP, with TLS on top for https, or a pipe within its own process. Shared by HTTP requests and WebSockets.
 
 use std::io;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use rustls_pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -47,6 +47,8 @@ fn hurry_within_host(tcp: &TcpStream) {
 /// A connection, encrypted or not.
 #[derive(Debug)]
 pub(crate) enum Wire {
+    /// To a server in the same process.
+    Within(DuplexStream),
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
@@ -64,6 +66,7 @@ impl AsyncRead for Wire {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
+            Self::Within(stream) => Pin::new(stream).poll_read(ctx, buffer),
             Self::Plain(stream) => Pin::new(stream).poll_read(ctx, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(ctx, buffer),
         }
@@ -73,6 +76,7 @@ impl AsyncRead for Wire {
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, ctx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
+            Self::Within(stream) => Pin::new(stream).poll_write(ctx, bytes),
             Self::Plain(stream) => Pin::new(stream).poll_write(ctx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(ctx, bytes),
         }
@@ -80,6 +84,7 @@ impl AsyncWrite for Wire {
 
     fn poll_flush(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
+            Self::Within(stream) => Pin::new(stream).poll_flush(ctx),
             Self::Plain(stream) => Pin::new(stream).poll_flush(ctx),
             Self::Tls(stream) => Pin::new(stream).poll_flush(ctx),
         }
@@ -87,6 +92,7 @@ impl AsyncWrite for Wire {
 
     fn poll_shutdown(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
+            Self::Within(stream) => Pin::new(stream).poll_shutdown(ctx),
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(ctx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(ctx),
         }
@@ -98,6 +104,7 @@ impl AsyncWrite for Wire {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
+            Self::Within(stream) => Pin::new(stream).poll_write_vectored(ctx, slices),
             Self::Plain(stream) => Pin::new(stream).poll_write_vectored(ctx, slices),
             Self::Tls(stream) => Pin::new(stream).poll_write_vectored(ctx, slices),
         }
@@ -105,6 +112,7 @@ impl AsyncWrite for Wire {
 
     fn is_write_vectored(&self) -> bool {
         match self {
+            Self::Within(stream) => stream.is_write_vectored(),
             Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
         }

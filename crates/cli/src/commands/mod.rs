@@ -31,6 +31,7 @@ mod life;
 pub(crate) mod logs;
 pub(crate) mod ls;
 mod make;
+pub(crate) mod mcp;
 pub(crate) mod memory;
 pub(crate) mod merge;
 pub(crate) mod open;

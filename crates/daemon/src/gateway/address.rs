@@ -36,7 +36,7 @@ pub(super) enum Addressed {
 }
 
 /// The host a request is for: what stands in its target, else in its `Host`.
-pub(super) fn authority<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+pub(crate) fn authority<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     match uri.authority() {
         Some(authority) => Some(authority.as_str()),
         None => headers.get(HOST).and_then(|host| host.to_str().ok()),
@@ -104,7 +104,7 @@ fn without_port(authority: &str) -> Option<&str> {
 }
 
 /// Whether whoever wrote this host sits on the daemon's own machine.
-pub(super) fn is_local(authority: &str) -> bool {
+pub(crate) fn is_local(authority: &str) -> bool {
     let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split(']').next());
     let host = bracketed.or_else(|| without_port(authority)).unwrap_or_default();
     host.eq_ignore_ascii_case(LOCAL_DOMAIN)

@@ -49,6 +49,7 @@ use crate::rest::App;
 use crate::rest::error::ApiError;
 use access::Credentials;
 use address::{Addressed, Target};
+pub(crate) use address::{authority, is_local};
 pub(crate) use link::Links;
 use page::Audience;
 pub(crate) use slots::Slot;

@@ -150,6 +150,8 @@ fn action(method: &Method, route: &str) -> Action {
         ("DELETE", route) if route.starts_with("/v1/secrets/") => Action::SecretDelete,
         ("POST", route) if route.starts_with("/v1/secrets/") && last == "rotate" => Action::SecretRotate,
         (_, route) if route.starts_with("/v1/secrets") => Action::SecretSet,
+        // What a model does through it are calls of their own, each recorded as what it is.
+        ("POST", "/mcp") => Action::ApiRead,
         // They answer a question that is too long for a URL.
         ("POST", _) if matches!(last, "search" | "context" | "recall" | "explain" | "diff") => {
             Action::ApiRead
@@ -231,6 +233,7 @@ mod tests {
             ("POST", "/v1/secrets/{secret}/rotate", Action::SecretRotate),
             ("PUT", "/v1/secrets/{secret}", Action::SecretSet),
             ("PUT", "/v1/sandboxes/{sandbox}/files", Action::ApiCall),
+            ("POST", "/mcp", Action::ApiRead),
             ("PATCH", "/v1/whatever/comes", Action::ApiCall),
         ] {
             assert_eq!(action(&method.parse().unwrap(), route), expected, "{method} {route}");

@@ -205,7 +205,7 @@ fn authenticate(parts: &Parts, app: &App) -> Result<Caller, ApiError> {
     }
 }
 
-fn secret(parts: &Parts) -> Option<&str> {
+pub(super) fn secret(parts: &Parts) -> Option<&str> {
     if let Some(value) = parts.headers.get("x-api-key") {
         return value.to_str().ok();
     }

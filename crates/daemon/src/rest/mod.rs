@@ -1,4 +1,4 @@
-//! REST under `/v1`: one file per noun.
+//! REST under `/v1`: one file per noun; and `/mcp`, which speaks through it.
 //!
 //! ```text
 //!   request ─► observe (id, log line, metrics, panics) ─► admit (request slots) ─► audited ─► route ─► handler
@@ -28,6 +28,7 @@ mod input;
 pub(crate) mod keys;
 pub(crate) mod lineage;
 pub(crate) mod listing;
+mod mcp;
 pub(crate) mod memory;
 pub(crate) mod merges;
 pub(crate) mod moving;
@@ -177,15 +178,19 @@ pub(crate) fn router(app: Arc<App>) -> Front {
         .merge(image_routes())
         .merge(memory::routes())
         .merge(audit_routes());
-    let routes = router
-        .fallback(no_such_route)
-        .method_not_allowed_fallback(method_not_allowed)
+    let router = router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed);
+    let api = surrounded(router.with_state(app.clone()), &app);
+    let models = surrounded(mcp::routes(app.clone(), api.clone()), &app);
+    // In front of all: on a sandbox's host every path is the sandbox's.
+    Front::new(app, api.merge(models))
+}
+
+/// What stands around every route.
+fn surrounded(router: Router, app: &Arc<App>) -> Router {
+    router
         .layer(middleware::from_fn_with_state(app.clone(), audited::audited))
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
-        .with_state(app.clone());
-    // In front of all: on a sandbox's host every path is the sandbox's.
-    Front::new(app, routes)
 }
 
 fn sandbox_routes() -> Router<Arc<App>> {

@@ -11,6 +11,7 @@ mod guest;
 mod idempotency;
 mod images;
 mod lifecycle;
+mod mcp;
 mod memory;
 mod moving;
 mod policy;

@@ -1,0 +1,142 @@
+//! What a client may read without a tool: files, snapshots, memories.
+//!
+//! ```text
+//!  burrow://files/ABSOLUTE/PATH     burrow://snapshots/ID     burrow://memories/ID
+//! ```
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use burrow_api::memory::EntryFilter;
+use burrow_client::{MemoryOf, PageQuery, SnapshotQuery};
+use rmcp::ErrorData;
+use rmcp::model::{
+    ListResourceTemplatesResult, ListResourcesResult, ReadResourceResponse, ReadResourceResult, Resource,
+    ResourceContents, ResourceTemplate,
+};
+
+use crate::place::Place;
+use crate::said::{failed, json};
+
+const FILES: &str = "burrow://files/";
+const SNAPSHOTS: &str = "burrow://snapshots/";
+const MEMORIES: &str = "burrow://memories/";
+
+/// Of each kind in a list.
+const LISTED: u32 = 50;
+
+/// A resource is read as a whole, in one message; clients take about a megabyte.
+const BYTES_MAX: u64 = 512 << 10;
+
+/// Snapshots and memories; files are found by their path. Nothing is made for it: before
+/// the first use of a sandbox there is nothing to list.
+pub(crate) async fn list(place: &Place) -> Result<ListResourcesResult, ErrorData> {
+    let Some(sandbox) = place.known().await.map_err(internal)? else {
+        return Ok(ListResourcesResult::with_all_items(Vec::new()));
+    };
+    let query = SnapshotQuery { sandbox: Some(sandbox.clone()), ..SnapshotQuery::default() };
+    let page = PageQuery { limit: Some(LISTED), ..PageQuery::default() };
+    let snapshots = place.client.list_snapshots(&query, &page).await;
+    let snapshots = snapshots.map_err(failed("list the snapshots")).map_err(internal)?;
+    let memory = place.client.memory(MemoryOf::now(&sandbox));
+    let memories = memory.list(&EntryFilter::default(), &page).await;
+    let memories = memories.map_err(failed("list what is remembered")).map_err(internal)?;
+    let snapshots = snapshots.items.into_iter().map(|snapshot| {
+        let name = snapshot.name.unwrap_or_else(|| snapshot.id.clone());
+        Resource::new(format!("{SNAPSHOTS}{}", snapshot.id), name)
+            .with_description(snapshot.description)
+            .with_mime_type("application/json")
+    });
+    let memories = memories.items.into_iter().map(|entry| {
+        let name = entry.text.lines().next().unwrap_or_default().chars().take(80).collect::<String>();
+        Resource::new(format!("{MEMORIES}{}", entry.id), name).with_mime_type("application/json")
+    });
+    Ok(ListResourcesResult::with_all_items(snapshots.chain(memories).collect()))
+}
+
+pub(crate) fn templates() -> ListResourceTemplatesResult {
+    let template =
+        |uri: String, name: &str, what: &str| ResourceTemplate::new(uri, name).with_description(what);
+    ListResourceTemplatesResult::with_all_items(vec![
+        template(
+            format!("{FILES}{{+path}}"),
+            "file",
+            "A file of the sandbox, by its absolute path without the first slash",
+        ),
+        template(format!("{SNAPSHOTS}{{id}}"), "snapshot", "A snapshot, by name or id"),
+        template(format!("{MEMORIES}{{id}}"), "memory", "Something remembered, by its id"),
+    ])
+}
+
+pub(crate) async fn read(place: &Place, uri: &str) -> Result<ReadResourceResponse, ErrorData> {
+    let sandbox = place.sandbox().await.map_err(internal)?;
+    let contents = if let Some(path) = uri.strip_prefix(FILES) {
+        file(place, &sandbox, uri, &format!("/{}", decoded(path)?)).await?
+    } else if let Some(id) = uri.strip_prefix(SNAPSHOTS) {
+        let found = place.client.snapshot(id).await.map_err(failed("read the snapshot"));
+        ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
+    } else if let Some(id) = uri.strip_prefix(MEMORIES) {
+        let memory = place.client.memory(MemoryOf::now(&sandbox));
+        let found = memory.entry(id).await.map_err(failed("read the memory"));
+        ResourceContents::text(found.and_then(|it| json(&it)).map_err(unknown)?, uri)
+    } else {
+        return Err(unknown(format!("there is no resource `{uri}`; see the templates")));
+    };
+    Ok(ReadResourceResult::new(vec![contents]).into())
+}
+
+/// A path as it is: in an address, what is not a letter or the like stands as `%` and two digits.
+fn decoded(path: &str) -> Result<String, ErrorData> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(unknown(format!("`{path}` is no path: after a `%` come two hexadecimal digits")));
+        };
+        bytes.extend(u8::try_from(high * 16 + low));
+    }
+    String::from_utf8(bytes).map_err(|_| unknown(format!("`{path}` is no path: it is not UTF-8")))
+}
+
+async fn file(place: &Place, sandbox: &str, uri: &str, path: &str) -> Result<ResourceContents, ErrorData> {
+    let what = "read the file";
+    let size = place.client.stat(sandbox, path, true).await.map_err(failed(what)).map_err(unknown)?.size;
+    if size > BYTES_MAX {
+        return Err(unknown(format!(
+            "the file has {size} bytes, and a resource {BYTES_MAX} at most: use `read_file`"
+        )));
+    }
+    let bytes = place.client.read_file(sandbox, path).await.map_err(failed(what)).map_err(unknown)?;
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => ResourceContents::text(text, uri),
+        Err(error) => ResourceContents::blob(STANDARD.encode(error.into_bytes()), uri),
+    })
+}
+
+fn unknown(message: String) -> ErrorData {
+    ErrorData::resource_not_found(message, None)
+}
+
+fn internal(message: String) -> ErrorData {
+    ErrorData::internal_error(message, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_in_an_address_is_decoded_once() {
+        for (path, expected) in [("srv/a.txt", "srv/a.txt"), ("a%20b%C3%BC", "a bü"), ("100%2525", "100%25")]
+        {
+            assert_eq!(decoded(path).unwrap(), expected);
+        }
+        for bad in ["%", "%2", "%zz", "%ff"] {
+            assert!(decoded(bad).is_err(), "{bad}");
+        }
+    }
+}

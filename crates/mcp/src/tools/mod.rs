@@ -1,0 +1,9 @@
+//! What a model can do, by subject.
+
+mod files;
+mod forks;
+mod keep;
+mod memory;
+mod output;
+mod processes;
+mod state;

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Tests what models reach by MCP, against a daemon of its own: with the official Python client, over stdio and HTTP, and with
+# the MCP inspector's command line.
+#
+#   scripts/test-mcp.sh BURROW GUEST POOL [PYTEST ARGUMENTS...]
+#
+# Needs root, the pool of scripts/test-pool.sh and python3 (3.10 or newer) with venv. The inspector needs Node.js 20 or newer
+# with npm; without those two it is left out, and that is said. What is installed stays in target/mcp.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+[ $# -ge 3 ] || { sed -n '2,8p' "$0" >&2; exit 2; }
+BURROW_TEST_BURROW=$(realpath "$1")
+BURROW_TEST_GUEST=$(realpath "$2")
+BURROW_TEST_POOL=$(realpath "$3")
+export BURROW_TEST_BURROW BURROW_TEST_GUEST BURROW_TEST_POOL
+export BURROW_CRIU=${BURROW_CRIU:-$lib_dir/criu/sbin/criu}
+shift 3
+
+suite=$repo/crates/mcp/e2e
+work=$repo/target/mcp
+venv=$work/venv
+inspector=$work/inspector
+mkdir -p "$inspector"
+
+# Made anew when what is asked for has changed.
+install_client() {
+    cmp --silent "$suite/requirements.txt" "$venv/installed.txt" && return
+    note "installing what the suite needs into ${venv#"$repo"/}"
+    python3 -m venv --clear "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-compile --requirement "$suite/requirements.txt"
+    cp "$suite/requirements.txt" "$venv/installed.txt"
+}
+
+# Answers 3 where there is no registry to install it from.
+install_inspector() {
+    local stamp=$inspector/installed lock
+    # A lock file with addresses in it would ask those, whichever registry somebody has set.
+    if grep -q '"resolved"' "$suite/package-lock.json"; then
+        fail "package-lock.json names the registry it was made with" "make it again with the .npmrc that lies beside it"
+    fi
+    lock=$(sha256sum < "$suite/package-lock.json")
+    [ "$(cat "$stamp" 2>/dev/null)" = "$lock" ] && return
+    note "installing the MCP inspector into ${inspector#"$repo"/}"
+    cp "$suite/package.json" "$suite/package-lock.json" "$suite/.npmrc" "$inspector"
+    # Not `npm ci`, which finds fault with lock files that leave out other systems' variants of a package.
+    if ! (cd "$inspector" && npm install --no-save --prefer-offline --ignore-scripts --no-audit --no-fund --loglevel=error); then
+        (cd "$inspector" && npm ping --loglevel=error >/dev/null 2>&1) || return 3
+        fail "npm could not install what package-lock.json says"
+    fi
+    printf '%s\n' "$lock" > "$stamp"
+}
+
+say "mcp: packages"
+# Both wait for the network most of the time.
+if node_version >/dev/null; then
+    install_inspector &
+    installing=$!
+else
+    installing=
+    echo "skipped: mcp inspector: no Node.js 20"
+fi
+install_client
+if [ -n "$installing" ]; then
+    code=0
+    wait "$installing" || code=$?
+    case $code in
+    0) export BURROW_TEST_INSPECTOR=$inspector/node_modules/.bin/mcp-inspector ;;
+    3) echo "skipped: mcp inspector: packages cannot be downloaded here" ;;
+    *) exit "$code" ;;
+    esac
+fi
+
+say "mcp: tests"
+cd "$suite"
+output=$(mktemp)
+status=0
+# The inspector would keep a catalogue of servers in the home directory.
+env HOME="$work" PYTHONDONTWRITEBYTECODE=1 "$venv/bin/pytest" --quiet -p no:cacheprovider -rP --no-header "$@" 2>&1 | tee "$output" || status=$?
+# In the words that the summary counts.
+counts=$(awk '/ in [0-9.]+s/ {
+        p = f = 0
+        for (i = 2; i <= NF; i++) {
+            if ($i ~ /^passed/) p = $(i - 1)
+            if ($i ~ /^(failed|error)/) f += $(i - 1)
+        }
+    }
+    END {printf "%d passed; %d failed", p, f}' "$output")
+printf 'test result: %s %s\n' "$([ "$status" = 0 ] && echo ok. || echo FAILED.)" "$counts"
+rm -f "$output"
+exit "$status"
