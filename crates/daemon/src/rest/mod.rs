@@ -12,19 +12,19 @@
 pub(crate) mod attach;
 pub(crate) mod audit;
 mod audited;
-mod auth;
+pub(crate) mod auth;
 pub(crate) mod backup;
 pub(crate) mod diff;
 pub(crate) mod egress;
 pub(crate) mod error;
 pub(crate) mod events;
-mod exec_trace;
+pub(crate) mod exec_trace;
 pub(crate) mod execs;
 pub(crate) mod files;
 pub(crate) mod host;
 mod idempotency;
 pub(crate) mod images;
-mod input;
+pub(crate) mod input;
 pub(crate) mod keys;
 pub(crate) mod lineage;
 pub(crate) mod listing;
@@ -38,17 +38,17 @@ pub(crate) mod power;
 pub(crate) mod races;
 mod range;
 pub(crate) mod refusals;
-mod remember;
+pub(crate) mod remember;
 mod rollback;
 pub(crate) mod sandboxes;
 pub(crate) mod secrets;
 pub(crate) mod services;
 pub(crate) mod snapshots;
-mod stream;
+pub(crate) mod stream;
 pub(crate) mod tar;
 #[cfg(test)]
 mod tests;
-mod upload;
+pub(crate) mod upload;
 pub(crate) mod watch;
 
 use std::sync::Arc;
@@ -70,6 +70,7 @@ use utoipa::IntoParams;
 
 use crate::audit::Audit;
 use crate::config::Config;
+use crate::e2b;
 use crate::gateway::{Front, Gateway};
 use crate::memory::Keeper;
 use crate::metrics::Metrics;
@@ -93,7 +94,9 @@ pub(crate) struct App {
     /// Execs with a snapshot to go back to.
     rollbacks: rollback::Rollbacks,
     /// Execs on their way into memory.
-    remembering: remember::Remembering,
+    pub(crate) remembering: remember::Remembering,
+    /// Changes of files that E2B's clients come by to ask for.
+    pub(crate) watchers: e2b::envd::Watchers,
     /// What memory needs besides itself.
     pub(crate) memory: Keeper,
     /// Cancelled when the daemon is about to end: streams say so and end.
@@ -116,6 +119,7 @@ impl App {
             operations: TaskTracker::new(),
             rollbacks: rollback::Rollbacks::default(),
             remembering: remember::Remembering::new(),
+            watchers: e2b::envd::Watchers::default(),
             memory,
             audit,
             draining,
@@ -173,16 +177,20 @@ pub(crate) fn router(app: Arc<App>) -> Front {
         .merge(file_routes())
         .merge(image_routes())
         .merge(memory::routes())
-        .merge(audit_routes());
-    let routes = router
-        .fallback(no_such_route)
-        .method_not_allowed_fallback(method_not_allowed)
+        .merge(audit_routes())
+        .merge(e2b::routes());
+    let router = router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed);
+    // In front of all: on a sandbox's host every path is the sandbox's.
+    Front::new(app.clone(), layered(&app, router), layered(&app, e2b::envd::routes()))
+}
+
+/// What stands around every route.
+fn layered(app: &Arc<App>, routes: Router<Arc<App>>) -> Router {
+    routes
         .layer(middleware::from_fn_with_state(app.clone(), audited::audited))
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
-        .with_state(app.clone());
-    // In front of all: on a sandbox's host every path is the sandbox's.
-    Front::new(app, routes)
+        .with_state(app.clone())
 }
 
 fn sandbox_routes() -> Router<Arc<App>> {

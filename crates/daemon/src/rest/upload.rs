@@ -27,7 +27,7 @@ const LINGER_BYTES: usize = 64 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
 /// Sends `request` and the body, and reads the guest's answer.
-pub(super) async fn upload<T: DeserializeOwned>(
+pub(crate) async fn upload<T: DeserializeOwned>(
     guest: &Guest,
     request: &Request,
     mut body: Body,
@@ -96,7 +96,7 @@ pub(super) async fn send_bytes(
     Ok(())
 }
 
-pub(super) async fn linger(mut body: Body) {
+pub(crate) async fn linger(mut body: Body) {
     let drain = async {
         let mut drained = 0;
         while let Some(Ok(frame)) = body.frame().await {

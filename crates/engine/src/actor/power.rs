@@ -301,7 +301,8 @@ impl Actor {
 
     pub(super) async fn do_resume(&mut self) -> Result<(), EngineError> {
         let spec = self.leased_anew();
-        let change = SandboxChange { state: Some(State::Running), slept_ms: Some(None), spec, ..self.change() };
+        let change =
+            SandboxChange { state: Some(State::Running), slept_ms: Some(None), spec, ..self.change() };
         self.store(change, None).await?;
         if let Err(error) = self.live()?.runtime.resume(&self.row.id).await {
             self.store(SandboxChange { state: Some(State::Paused), ..self.change() }, None).await?;
