@@ -15,6 +15,7 @@ mod absent;
 pub(crate) mod access;
 mod body;
 mod branches;
+pub(crate) mod builds;
 pub(crate) mod envd;
 mod error;
 mod list;

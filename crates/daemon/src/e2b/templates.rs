@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::body::By;
 use super::error::Refusal;
-use super::{ENVD_VERSION, absent, show};
+use super::{ENVD_VERSION, absent, builds, show};
 use crate::convert;
 use crate::rest::auth::{Admin, Caller, Executor, Reader};
 use crate::rest::error::ApiError;
@@ -29,16 +29,17 @@ pub(super) fn routes() -> Router<Arc<App>> {
     const ONE: &str = "/templates/{template}";
     Router::new()
         .route("/templates", get(list).post(absent::builds))
-        .route("/v2/templates", get(list).post(absent::builds))
-        .route("/v3/templates", post(absent::builds))
+        .route("/v2/templates", get(list).post(builds::request))
+        .route("/v3/templates", post(builds::request))
         .route("/templates/aliases/{template}", get(alias))
-        .route("/templates/tags", post(absent::builds).delete(absent::builds))
+        .route("/templates/tags", post(builds::tag).delete(builds::untag))
         .route(ONE, get(one).delete(remove).patch(absent::builds).post(absent::builds))
         .route("/v2/templates/{template}", axum::routing::patch(absent::builds))
-        .route("/templates/{template}/files/{hash}", get(absent::builds))
-        .route("/v2/templates/{template}/builds/{build}", post(absent::builds))
+        .route("/templates/{template}/tags", get(tags))
+        .route("/templates/{template}/files/{hash}", get(builds::files))
+        .route("/v2/templates/{template}/builds/{build}", post(builds::start))
         .route("/templates/{template}/builds/{build}", post(absent::builds))
-        .route("/templates/{template}/builds/{build}/status", get(absent::builds))
+        .route("/templates/{template}/builds/{build}/status", get(builds::status))
         .route("/templates/{template}/builds/{build}/logs", get(absent::builds))
 }
 
@@ -98,7 +99,7 @@ fn shown(app: &App, image: &Image) -> Value {
     let made = show::time(image.created_ms);
     json!({
         "templateID": names.first().cloned().unwrap_or_else(|| image.id.to_string()),
-        "buildID": image.id,
+        "buildID": builds::uuid(image.id.as_str().as_bytes()),
         "cpuCount": limits.cpu_millis.div_ceil(1000),
         "memoryMB": limits.ram_mib,
         "diskSizeMB": limits.disk_mib,
@@ -128,7 +129,7 @@ async fn one(
     let image = app.engine.find_image(caller.tenant(), &name).await?;
     let mut one = shown(&app, &image);
     let build = json!({
-        "buildID": image.id,
+        "buildID": builds::uuid(image.id.as_str().as_bytes()),
         "status": "ready",
         "createdAt": one["createdAt"],
         "updatedAt": one["updatedAt"],
@@ -140,6 +141,24 @@ async fn one(
     });
     one["builds"] = json!([build]);
     Ok(Json(one))
+}
+
+/// Names of the same image with a tag.
+async fn tags(
+    State(app): State<Arc<App>>,
+    By(caller): By<Reader>,
+    By(Segments(path)): By<Segments<Path>>,
+) -> Result<Json<Value>, Refusal> {
+    caller.unbound()?;
+    let Found::Image(name) = find(&app, &caller, &path.template).await? else {
+        return Err(Refusal::absent("a snapshot has no tags"));
+    };
+    let image = app.engine.find_image(caller.tenant(), &name).await?;
+    let build = builds::uuid(image.id.as_str().as_bytes());
+    let tagged = image.names.iter().filter_map(|name| name.as_str().rsplit_once(':'));
+    let tags = tagged.filter(|(_, tag)| !tag.contains('/'));
+    let made = show::time(image.created_ms);
+    Ok(Json(tags.map(|(_, tag)| json!({ "tag": tag, "buildID": build, "createdAt": made })).collect()))
 }
 
 async fn alias(

@@ -95,6 +95,8 @@ pub(crate) struct App {
     rollbacks: rollback::Rollbacks,
     /// Execs on their way into memory.
     pub(crate) remembering: remember::Remembering,
+    /// Templates that E2B's clients have built.
+    pub(crate) builds: e2b::builds::Builds,
     /// Changes of files that E2B's clients come by to ask for.
     pub(crate) watchers: e2b::envd::Watchers,
     /// What memory needs besides itself.
@@ -119,6 +121,7 @@ impl App {
             operations: TaskTracker::new(),
             rollbacks: rollback::Rollbacks::default(),
             remembering: remember::Remembering::new(),
+            builds: e2b::builds::Builds::default(),
             watchers: e2b::envd::Watchers::default(),
             memory,
             audit,
