@@ -9,8 +9,8 @@ use burrow_egress::Egress;
 use burrow_memory::Memory;
 use burrow_model::network::{REQUEST_RULES_MAX, RULES_MAX, RequestRule, SETS_MAX, overlapping};
 use burrow_model::{
-    AttachedSpace, EgressRule, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy, Remember,
-    RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
+    AttachedSpace, EgressRule, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy,
+    Remember, RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
 };
 use burrow_network::Network;
 use burrow_runtime::Runtime;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageRef, Lease, Limits, MemorySpec, Name, NetworkPolicy, RotatePolicy, SleepPolicy, SnapshotPolicy};
+use crate::{
+    ImageRef, Lease, Limits, MemorySpec, Name, NetworkPolicy, RotatePolicy, SleepPolicy, SnapshotPolicy,
+};
 
 /// Everything the user decided about a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +41,17 @@ pub struct SandboxSpec {
     /// Of one that a client of the E2B kind made or connected to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
+}
+
+impl SandboxSpec {
+    /// The same as if no client of the E2B kind had ever seen it: what ended with its lease has no end.
+    #[must_use]
+    pub fn unleased(self) -> Self {
+        match self.lease {
+            None => self,
+            Some(_) => Self { lifetime: self.lifetime.until(None), lease: None, ..self },
+        }
+    }
 }
 
 /// How long a sandbox is kept.
