@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use burrow_engine::{BuildOptions, EngineError, ImageProgress, ItemState, PullOptions, Tell};
+use burrow_engine::{BuildOptions, ImageProgress, ItemState, PullOptions, Tell};
 use burrow_images::recipe::{Recipe, Run, Step};
 use burrow_model::{ImageName, NetworkMode, NetworkPolicy, TenantId};
 use http::{StatusCode, Uri};
@@ -22,6 +22,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::body::{By, Given, Unknown, asks};
+use super::copies;
 use super::error::Refusal;
 use super::show::time;
 use super::templates::{Found, find};
@@ -76,6 +77,15 @@ impl Builds {
         if let Some(build) = self.lock().iter_mut().find(|build| build.id == id) {
             change(build);
         }
+    }
+
+    /// The newest of this name that has not been started.
+    pub(super) fn waiting(&self, tenant: &TenantId, template: &str) -> Result<String, Refusal> {
+        let all = self.lock();
+        let fits = |build: &&Build| {
+            build.tenant == *tenant && build.name.as_str() == template && build.stage == Stage::Waiting
+        };
+        all.iter().rev().find(fits).map(|build| build.id.clone()).ok_or_else(unknown)
     }
 
     fn add(&self, build: Build) -> Result<(), Refusal> {
@@ -173,9 +183,8 @@ pub(super) struct Instructions {
     registry: Option<Value>,
     #[serde(rename = "startCmd")]
     start: Option<String>,
-    /// Of nothing that was started, nothing is waited for.
     #[serde(rename = "readyCmd")]
-    _ready: Option<String>,
+    ready: Option<String>,
     #[serde(default)]
     force: bool,
     #[serde(default)]
@@ -192,6 +201,9 @@ struct Instruction {
     args: Vec<String>,
     #[serde(default)]
     force: bool,
+    /// Which upload a copy is of.
+    #[serde(rename = "filesHash")]
+    files_hash: Option<String>,
 }
 
 pub(super) async fn start(
@@ -207,7 +219,7 @@ pub(super) async fn start(
             "pull what needs a password with `burrow image pull`, and build on it by its name",
         ));
     }
-    if wish.start.as_deref().is_some_and(|command| !command.is_empty()) {
+    if [&wish.start, &wish.ready].into_iter().flatten().any(|command| !command.is_empty()) {
         return Err(Refusal::absent(
             "an image holds no processes: start it in a sandbox, snapshot that, and use the snapshot as the template",
         ));
@@ -268,8 +280,8 @@ fn steps(instructions: &[Instruction]) -> Result<Vec<Step>, Refusal> {
     if instructions.len() > STEPS_MAX {
         return Err(Refusal::invalid(format!("a build has at most {STEPS_MAX} steps")));
     }
-    let (mut steps, mut user) = (Vec::new(), None::<String>);
-    for Instruction { kind, args, .. } in instructions {
+    let (mut steps, mut user, mut workdir) = (Vec::new(), None::<String>, None::<String>);
+    for Instruction { kind, args, files_hash, .. } in instructions {
         let needed = |index: usize| {
             let text = args.get(index).filter(|text| !text.is_empty());
             text.cloned().ok_or_else(|| Refusal::invalid(format!("a step `{kind}` lacks an argument")))
@@ -299,6 +311,7 @@ fn steps(instructions: &[Instruction]) -> Result<Vec<Step>, Refusal> {
             "WORKDIR" => {
                 let path = needed(0)?;
                 convert::check_path("WORKDIR", &path)?;
+                workdir = Some(path.clone());
                 steps.push(Step::Workdir(path));
             }
             "USER" => {
@@ -307,22 +320,15 @@ fn steps(instructions: &[Instruction]) -> Result<Vec<Step>, Refusal> {
                 steps.push(Step::User(name.clone()));
                 user = Some(name);
             }
-            "COPY" => return Err(no_files()),
-            _ => return Err(Refusal::absent("Burrow knows the steps RUN, ENV, WORKDIR and USER")),
+            "COPY" => {
+                let mut copy = copies::step(args, files_hash.as_deref(), workdir.as_deref())?;
+                copy.owner = copy.owner.or_else(|| user.clone());
+                steps.push(Step::Copy(copy));
+            }
+            _ => return Err(Refusal::absent("Burrow knows the steps RUN, COPY, ENV, WORKDIR and USER")),
         }
     }
     Ok(steps)
-}
-
-pub(super) fn no_files() -> Refusal {
-    Refusal::absent(
-        "files are not copied into templates over E2B's API: build with `burrow image build`, whose recipes copy, or write \
-         them into a sandbox and snapshot it",
-    )
-}
-
-pub(super) async fn files(_: By<Reader>) -> Refusal {
-    no_files()
 }
 
 /// A build under way.
@@ -339,16 +345,16 @@ impl Work {
     async fn run(self, base: Base, steps: Vec<Step>) {
         let stage = match self.build(base, steps).await {
             Ok(()) => Stage::Ready,
-            Err(error) => {
-                let (_, message, _) = crate::rest::error::ApiError::from(error).into_words();
-                Stage::Failed(message)
-            }
+            Err(refusal) => Stage::Failed(refusal.into_message()),
         };
         self.app.builds.change(&self.id, |build| build.stage = stage);
     }
 
-    async fn build(&self, base: Base, steps: Vec<Step>) -> Result<(), EngineError> {
+    async fn build(&self, base: Base, steps: Vec<Step>) -> Result<(), Refusal> {
         let engine = &self.app.engine;
+        let uploads = self.app.copies.take(&self.id);
+        let copies = steps.iter().any(|step| matches!(step, Step::Copy(_)));
+        let context = if copies { Some(copies::context(&self.app, uploads).await?) } else { None };
         let base = match base {
             Base::Here(name) => name,
             Base::Pulled(reference) => {
@@ -369,7 +375,7 @@ impl Work {
         } else {
             let options = BuildOptions {
                 recipe: Recipe { base, steps },
-                context: None,
+                context,
                 name: Some(self.name.clone()),
                 no_cache: self.no_cache,
                 network: self.network.clone(),
@@ -515,6 +521,7 @@ mod tests {
             r#"{"type": "WORKDIR", "args": ["w"]}"#,
             r#"{"type": "USER", "args": ["a b"]}"#,
             r#"{"type": "COPY", "args": ["a", "/b"]}"#,
+            r#"{"type": "COPY", "args": ["../a", "/b"], "filesHash": "ab"}"#,
             r#"{"type": "SHELL", "args": ["x"]}"#,
         ] {
             assert!(read(&format!(r#"{{"steps": [{bad}]}}"#)).is_err(), "{bad}");

@@ -35,6 +35,13 @@ impl Refusal {
         Self::new(StatusCode::NOT_IMPLEMENTED, message)
     }
 
+    pub(super) fn into_message(self) -> String {
+        if let Some(cause) = &self.cause {
+            tracing::warn!(%cause, message = self.message, "work in the background failed");
+        }
+        self.message
+    }
+
     /// As one of several results.
     pub(super) fn as_result(&self) -> serde_json::Value {
         json!({ "code": self.status, "message": self.message })

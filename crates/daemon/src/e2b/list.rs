@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, Uri};
 
 use super::body::By;
 use super::error::Refusal;
-use super::show;
+use super::{show, templates};
 use crate::rest::auth::{Caller, Reader};
 use crate::rest::input::pairs;
 use crate::rest::{App, cut};
@@ -42,7 +42,8 @@ pub(super) async fn list(
     By(caller): By<Reader>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
-    let query = Query::read(&uri)?;
+    let mut query = Query::read(&uri)?;
+    query.template = query.template.map(|template| templates::image(&app, &template).to_owned());
     let mut rows = all(&app, &caller).await?;
     rows.retain(|row| query.fits(row));
     rows.sort_by_key(|row| (std::cmp::Reverse(show::started_ms(row)), row.id.clone()));

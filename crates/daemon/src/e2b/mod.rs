@@ -16,6 +16,7 @@ pub(crate) mod access;
 mod body;
 mod branches;
 pub(crate) mod builds;
+pub(crate) mod copies;
 pub(crate) mod envd;
 mod error;
 mod list;

@@ -36,9 +36,8 @@ pub(super) struct NetworkConfig {
     deny: Option<Vec<String>>,
     #[serde(alias = "allowInternetAccess")]
     allow_internet_access: Option<bool>,
-    /// Names are looked up by the gateway, whatever server is named.
     #[serde(rename = "dnsServers")]
-    _dns_servers: Option<Vec<String>>,
+    dns_servers: Option<Value>,
     #[serde(rename = "egressProxy")]
     proxy: Option<Value>,
     #[serde(rename = "maskRequestHost")]
@@ -54,6 +53,7 @@ impl NetworkConfig {
     fn refuse_absent(&self) -> Result<(), Refusal> {
         let given = |value: &Option<Value>| value.as_ref().is_some_and(asks);
         let absent = [
+            ("dnsServers", given(&self.dns_servers), "names are looked up by Burrow's own gateway"),
             ("egressProxy", given(&self.proxy), "connections leave through Burrow's own gateway"),
             ("maskRequestHost", given(&self.mask), "servers inside see the host they were asked by"),
             ("httpsPorts", given(&self.https_ports), "servers inside are spoken to in plain HTTP"),
@@ -219,6 +219,7 @@ mod tests {
             r#"{"egressProxy": {"address": "x"}}"#,
             r#"{"rules": {"a": []}}"#,
             r#"{"httpsPorts": [443]}"#,
+            r#"{"dnsServers": ["192.0.2.53"]}"#,
             r#"{"newer": "x"}"#,
         ] {
             assert!(of(None, bad).is_err(), "{bad}");

@@ -96,7 +96,7 @@ async fn open(
     if shorter == Shorter::Kept && was_up {
         expires_ms = expires_ms.max(row.spec.lifetime.expires_ms());
     }
-    let mut lease = leased(&row, seconds * 1000);
+    let mut lease = leased(&row, seconds.saturating_mul(1000));
     if body.value.auto_pause == Some(true) {
         lease.then = AtTimeout::Hibernate;
     }
@@ -178,7 +178,7 @@ async fn extend(
     seconds: u64,
     expires_ms: Option<u64>,
 ) -> Result<StatusCode, Refusal> {
-    let change = LeaseChange { lease: leased(row, seconds * 1000), expires_ms };
+    let change = LeaseChange { lease: leased(row, seconds.saturating_mul(1000)), expires_ms };
     let (engine, tenant, id) = (app.engine.clone(), caller.tenant().clone(), row.id.clone());
     app.carry_out(async move { Ok(engine.update(&tenant, &id, changing(change)).await?) }).await?;
     Ok(StatusCode::NO_CONTENT)

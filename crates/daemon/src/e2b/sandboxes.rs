@@ -160,12 +160,13 @@ impl Asked {
             (true, true) => AtTimeout::Hibernate,
             (true, false) => AtTimeout::Stop,
         };
-        let public = wish.network.as_ref().and_then(|network| network.allow_public_traffic).unwrap_or(true);
+        let asked = wish.network.as_ref().and_then(|network| network.allow_public_traffic);
+        let public = asked.unwrap_or(app.config.gateway.e2b_public_ports);
         let network = super::network::policy(wish.allow_internet_access, wish.network.as_ref())?;
         Ok(Self {
             template: wish.template,
             variables: wish.variables.unwrap_or_default(),
-            lease: Lease { timeout_ms: seconds * 1000, then, public, metadata },
+            lease: Lease { timeout_ms: seconds.saturating_mul(1000), then, public, metadata },
             expires_ms,
             network,
         })
@@ -220,8 +221,10 @@ async fn from_snapshot(
         match engine.update(&tenant, &created.row.id, update).await {
             Ok(row) => Ok(row),
             Err(error) => {
-                // Half of what was asked for is nothing.
-                engine.delete(&tenant, &created.row.id).await?;
+                // Half of what was asked for is nothing; what an earlier request made is not this one's to remove.
+                if created.fresh {
+                    engine.delete(&tenant, &created.row.id).await?;
+                }
                 Err(error.into())
             }
         }
@@ -263,7 +266,7 @@ pub(super) async fn get(
     By(Segments(path)): By<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let row = path.row(&app, &caller).await?;
-    Ok(Json(show::detail(&app, &host, &row).await?))
+    Ok(Json(show::detail(&app, &host, &caller, &row).await?))
 }
 
 pub(super) async fn kill(

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::error::Refusal;
 use super::{ENVD_VERSION, access};
 use crate::rest::App;
+use crate::rest::auth::Caller;
 
 /// Clients want one; there is nothing they do with it.
 const CLIENT_ID: &str = "burrow";
@@ -36,6 +37,12 @@ fn of_header(headers: &HeaderMap) -> Option<String> {
 }
 
 impl Host {
+    /// Where whoever asked can ask again.
+    pub(super) fn origin(&self, app: &App) -> String {
+        let scheme = if app.config.gateway.https { "https" } else { "http" };
+        format!("{scheme}://{}", self.0.as_deref().unwrap_or("localhost"))
+    }
+
     /// What stands behind `<port>-<sandbox>.` in addresses of ports.
     fn domain(&self, app: &App) -> String {
         if let Some(domain) = &app.config.gateway.domain {
@@ -88,13 +95,20 @@ pub(super) fn listed(row: &SandboxRow) -> Value {
     })
 }
 
-/// By itself.
-pub(super) async fn detail(app: &App, host: &Host, row: &SandboxRow) -> Result<Value, Refusal> {
+/// By itself. The token that opens it is for those who may run programs inside anyway.
+pub(super) async fn detail(
+    app: &App,
+    host: &Host,
+    caller: &Caller,
+    row: &SandboxRow,
+) -> Result<Value, Refusal> {
     let mut shown = listed(row);
     let lease = row.spec.lease.as_ref();
     let keeps = lease.is_some_and(|lease| lease.then != AtTimeout::Delete);
     let network = &row.spec.network;
-    shown["envdAccessToken"] = access::envd_token(app, &row.id).await?.into();
+    if caller.executes() {
+        shown["envdAccessToken"] = access::envd_token(app, &row.id).await?.into();
+    }
     shown["domain"] = host.domain(app).into();
     shown["allowInternetAccess"] = match network.mode {
         NetworkMode::Open => true.into(),

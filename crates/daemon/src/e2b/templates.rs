@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::body::By;
 use super::error::Refusal;
-use super::{ENVD_VERSION, absent, builds, show};
+use super::{ENVD_VERSION, absent, builds, copies, show};
 use crate::convert;
 use crate::rest::auth::{Admin, Caller, Executor, Reader};
 use crate::rest::error::ApiError;
@@ -36,7 +36,8 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route(ONE, get(one).delete(remove).patch(absent::builds).post(absent::builds))
         .route("/v2/templates/{template}", axum::routing::patch(absent::builds))
         .route("/templates/{template}/tags", get(tags))
-        .route("/templates/{template}/files/{hash}", get(builds::files))
+        .route("/templates/uploads/{upload}", axum::routing::put(copies::upload))
+        .route("/templates/{template}/files/{hash}", get(copies::place))
         .route("/v2/templates/{template}/builds/{build}", post(builds::start))
         .route("/templates/{template}/builds/{build}", post(absent::builds))
         .route("/templates/{template}/builds/{build}/status", get(builds::status))
@@ -70,6 +71,14 @@ pub(super) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Found
     match caller.snapshot(app, plain).await {
         Ok(snapshot) => Ok(Found::Snapshot(Box::new(snapshot))),
         Err(_) => Err(unknown(text)),
+    }
+}
+
+/// The name that sandboxes of a template have for it.
+pub(super) fn image<'a>(app: &'a App, template: &'a str) -> &'a str {
+    match template.strip_suffix(DEFAULT_TAG).unwrap_or(template) {
+        BASE => &app.config.defaults.image,
+        plain => plain,
     }
 }
 

@@ -97,6 +97,7 @@ pub(crate) struct App {
     pub(crate) remembering: remember::Remembering,
     /// Templates that E2B's clients have built.
     pub(crate) builds: e2b::builds::Builds,
+    pub(crate) copies: e2b::copies::Copies,
     /// Changes of files that E2B's clients come by to ask for.
     pub(crate) watchers: e2b::envd::Watchers,
     /// What memory needs besides itself.
@@ -122,6 +123,7 @@ impl App {
             rollbacks: rollback::Rollbacks::default(),
             remembering: remember::Remembering::new(),
             builds: e2b::builds::Builds::default(),
+            copies: e2b::copies::Copies::default(),
             watchers: e2b::envd::Watchers::default(),
             memory,
             audit,

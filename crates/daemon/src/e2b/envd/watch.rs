@@ -216,7 +216,9 @@ impl Watchers {
     }
 
     fn check_room(&self, sandbox: &SandboxId) -> Result<(), RpcError> {
-        let all = self.lock();
+        let mut all = self.lock();
+        // Those whose watch has ended have nobody else who would forget them.
+        all.retain(|_, kept| kept.asked.elapsed() < FORGOTTEN_AFTER);
         let own = all.values().filter(|kept| kept.sandbox == *sandbox).count();
         if own >= WATCHERS_PER_SANDBOX || all.len() >= WATCHERS_MAX {
             return Err(RpcError::new(

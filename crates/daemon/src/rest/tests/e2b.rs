@@ -113,6 +113,45 @@ async fn a_token_opens_one_sandbox_and_no_other() {
 }
 
 #[tokio::test]
+async fn who_may_only_look_is_given_no_token() {
+    let world = World::new().await;
+    let (id, token) = made(&world).await;
+    let shown = async |key: &str| {
+        world.send_as(key, "GET", &format!("/sandboxes/{id}")).await.expect(200).json()["envdAccessToken"]
+            .clone()
+    };
+    assert_eq!(shown(&world.key).await, json!(token));
+    assert_eq!(shown(&world.new_key(Scope::Exec, None).await).await, json!(token));
+    let read = world.new_key(Scope::Read, None).await;
+    assert_eq!(shown(&read).await, Value::Null);
+    for path in ["connect", "pause", "timeout", "fork", "snapshots"] {
+        let path = format!("/sandboxes/{id}/{path}");
+        refused(&world.send_json_as(&read, "POST", &path, r#"{"timeout": 60}"#).await, 403);
+    }
+    let request = world.request(&read, "GET", "/health").header("e2b-sandbox-id", &id);
+    refused(&world.raw(request.body(Body::empty()).unwrap()).await, 403);
+    let exec = world.new_key(Scope::Exec, None).await;
+    refused(&world.send_json_as(&exec, "POST", "/v3/templates", r#"{"name": "mine"}"#).await, 403);
+}
+
+#[tokio::test]
+async fn ports_are_private_unless_the_client_asks_for_more() {
+    let world = World::new().await;
+    for (network, public) in [
+        ("null", false),
+        (r#"{"allowPublicTraffic": false}"#, false),
+        (r#"{"allowPublicTraffic": true}"#, true),
+    ] {
+        let body = format!(r#"{{"templateID": "base", "network": {network}}}"#);
+        let made = world.send_json("POST", "/v2/sandboxes", body).await.expect(201).json();
+        assert_eq!(made["trafficAccessToken"].is_null(), public, "{made}");
+        let info =
+            world.send("GET", &format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap())).await.json();
+        assert_eq!(info["network"]["allowPublicTraffic"], json!(public));
+    }
+}
+
+#[tokio::test]
 async fn a_signed_address_is_for_one_file() {
     let world = World::new().await;
     let (id, token) = made(&world).await;
