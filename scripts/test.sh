@@ -2,7 +2,7 @@
 # Runs the tests. Run by `make test` and by CI; works on a fresh machine, as root or with sudo.
 #
 #   scripts/test.sh              what CI runs
-#   scripts/test.sh --all        also long cycles, version matrices, the SDKs and fuzzing
+#   scripts/test.sh --all        also long cycles, version matrices, our own SDKs and fuzzing
 #   scripts/test.sh --attacks    only the suites of hostile code
 #
 # Tests drive the real kernel, so they run as root; what they need is built before, as whoever owns the checkout.
@@ -97,6 +97,9 @@ sdk() {
     "scripts/test-sdk-$1.sh" "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"
 }
 
+# Released versions of E2B's own clients.
+e2b() { scripts/test-e2b.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
+
 case $mode in
 --attacks)
     step attacks attacks
@@ -108,6 +111,7 @@ case $mode in
     step api api_fuzz 200
     step python sdk python
     step typescript sdk typescript
+    step e2b e2b
     step fuzz scripts/fuzz.sh 60
     step lint scripts/lint.sh
     ;;
@@ -115,6 +119,7 @@ case $mode in
     step tests suites
     step attacks attacks
     step api api_fuzz
+    step e2b e2b
     step lint scripts/lint.sh
     ;;
 esac

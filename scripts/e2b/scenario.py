@@ -2,20 +2,25 @@
 
 Prints one line per check, `ok NAME`, `absent NAME` (this version has no such call) or `FAILED NAME: why`; exits with 1 when one
 failed. Nothing here is Burrow's: only the client's own calls are used.
+
+With `E2B_DOMAIN` set, what depends on how the daemon is reached is done once more by names and over TLS.
 """
 
 import asyncio
+import datetime
 import hashlib
 import http.client
 import inspect
 import os
+import socket
 import sys
+import tempfile
 import time
 import traceback
 import urllib.parse
 import urllib.request
 
-from e2b import AsyncSandbox, CommandExitException, Sandbox
+from e2b import AsyncSandbox, CommandExitException, Sandbox, SandboxQuery, SandboxState, Template
 
 try:
     from e2b import PtySize
@@ -23,6 +28,7 @@ except ImportError:  # pragma: no cover
     from e2b.sandbox.commands.command_handle import PtySize
 from e2b.exceptions import (
     AuthenticationException,
+    BuildException,
     NotFoundException,
     SandboxException,
     TimeoutException,
@@ -93,19 +99,28 @@ def info(sandbox):
 
 
 def listing(sandbox):
-    from e2b import SandboxQuery
+    def listed(**query):
+        return [one.sandbox_id for one in Sandbox.list(query=SandboxQuery(**query)).next_items()]
 
-    found = Sandbox.list(query=SandboxQuery(metadata={"said": "ä = b & c%20"})).next_items()
-    assert [one.sandbox_id for one in found] == [sandbox.sandbox_id]
-    assert Sandbox.list(query=SandboxQuery(metadata={"said": "no"})).next_items() == []
+    own = sandbox.sandbox_id
+    assert listed(metadata={"said": "ä = b & c%20"}) == [own]
+    assert listed(metadata={"said": "no"}) == []
+    assert own in listed(state=[SandboxState.RUNNING]) and own not in listed(state=[SandboxState.PAUSED])
+    assert own in listed(template="base") and listed(template="no-such-template") == []
+    long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
+    assert own in listed(started_after=long_ago) and listed(started_after=soon) == []
     other = new()
     try:
-        pages = Sandbox.list(limit=1)
-        seen = []
-        while pages.has_next:
-            seen += [one.sandbox_id for one in pages.next_items()]
-        assert {sandbox.sandbox_id, other.sandbox_id} <= set(seen), seen
-        assert len(seen) == len(set(seen))
+        for order in ["asc", "desc"]:
+            pages = Sandbox.list(limit=1, order=order)
+            seen = []
+            while pages.has_next:
+                found = pages.next_items()
+                assert len(found) <= 1, found
+                seen += [one.sandbox_id for one in found]
+            expected = [own, other.sandbox_id] if order == "asc" else [other.sandbox_id, own]
+            assert seen == expected, (order, seen, expected)
     finally:
         other.kill()
 
@@ -370,19 +385,42 @@ def signed(sandbox):
     assert sandbox.files.read("/tmp/uploaded") == "by form"
 
 
-def ports(sandbox):
+def serve(sandbox):
     sandbox.files.write("/tmp/web/index.html", "served")
     sandbox.commands.run("cd /tmp/web && exec python3 -m http.server 8000", background=True, timeout=0)
-    name = sandbox.get_host(8000)
+
+
+def asked(sandbox, **headers):
+    """The status of a request to the server inside, by the host that the client names, once there is one."""
     base = urllib.parse.urlsplit(os.environ["E2B_API_URL"])
 
     def look():
         connection = http.client.HTTPConnection(base.hostname, base.port, timeout=30)
-        connection.request("GET", "/index.html", headers={"Host": name})
+        connection.request("GET", "/index.html", headers={"Host": sandbox.get_host(8000), **headers})
         answer = connection.getresponse()
-        return answer.status == 200 and answer.read() == b"served"
+        assert answer.status != 200 or answer.read() == b"served"
+        return answer.status if answer.status in (200, 401) else None
 
-    until("the server inside", look)
+    return until("an answer from inside", look)
+
+
+def ports(sandbox):
+    serve(sandbox)
+    assert asked(sandbox) == 401, "without a token"
+    assert asked(sandbox, **{"e2b-traffic-access-token": sandbox.traffic_access_token}) == 200
+    assert asked(sandbox, **{"e2b-traffic-access-token": "bst_nonsense"}) == 401
+    assert asked(sandbox, **{"X-API-Key": os.environ["E2B_API_KEY"]}) == 200
+
+
+def public_ports(sandbox):
+    other = new(network={"allow_public_traffic": True})
+    try:
+        serve(other)
+        assert asked(other) == 200
+        token = {"e2b-traffic-access-token": sandbox.traffic_access_token}
+        assert asked(other, **token) == 200, "what is public needs no token"
+    finally:
+        other.kill()
 
 
 def foreign(sandbox):
@@ -422,6 +460,18 @@ def pausing(sandbox):
     assert again.commands.kill(handle.pid)
 
 
+def pausing_files(sandbox):
+    """Without what was in RAM."""
+    handle = sandbox.commands.run("sleep 30002", background=True, timeout=0)
+    sandbox.files.write("/home/user/kept", "yes")
+    sandbox.pause(keep_memory=False)
+    paused = Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items()
+    assert sandbox.sandbox_id in [one.sandbox_id for one in paused]
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=600)
+    assert again.files.read("/home/user/kept") == "yes"
+    assert handle.pid not in [one.pid for one in again.commands.list()], "nothing of it runs on"
+
+
 def waking_by_use(sandbox):
     sandbox.pause()
     assert sandbox.commands.run("echo awake").stdout == "awake\n"
@@ -450,8 +500,6 @@ def timeout_kills(_):
 
 
 def snapshots(sandbox):
-    if not hasattr(sandbox, "create_snapshot"):
-        raise Absent
     sandbox.files.write("/tmp/in-snapshot", "then")
     taken = sandbox.create_snapshot()
     sandbox.files.write("/tmp/in-snapshot", "now")
@@ -467,11 +515,9 @@ def snapshots(sandbox):
 
 
 def forking(sandbox):
-    if not hasattr(sandbox, "fork"):
-        raise Absent
     sandbox.files.write("/tmp/forked", "common")
-    children = sandbox.fork(count=2, timeout=60) if takes(Sandbox.fork, "count") else sandbox.fork()
-    children = children if isinstance(children, list) else [children]
+    children = sandbox.fork(count=2, timeout=60)
+    assert len(children) == 2
     for child in children:
         assert not isinstance(child, Exception), child
         assert child.files.read("/tmp/forked") == "common"
@@ -487,23 +533,139 @@ def kill(sandbox):
     refused(NotFoundException, lambda: Sandbox.connect(sandbox.sandbox_id))
 
 
+# === Templates ===
+
+
+def templates(_):
+    name = f"scenario-{os.getpid()}"
+    lines = []
+    steps = Template().from_template("base").set_envs({"BUILT": "yes"}).set_workdir("/srv/app")
+    steps = steps.run_cmd("echo made by $(whoami) in $(pwd) > /srv/made && echo a line", user="root")
+    Template.build(steps, name, tags=["v1"], on_build_logs=lambda entry: lines.append(str(entry.message)))
+    assert any("a line" in line for line in lines), lines
+    assert Template.exists(name) and not Template.exists("no-such-template")
+    for template in [name, f"{name}:v1"]:
+        built = Sandbox.create(template, timeout=60)
+        assert built.files.read("/srv/made") == "made by root in /srv/app\n"
+        assert built.commands.run("echo $BUILT").stdout == "yes\n"
+        built.kill()
+    Template.assign_tags(f"{name}:v1", ["stable", "next"])
+    assert {"v1", "stable", "next"} <= {one.tag for one in Template.get_tags(name)}
+    Sandbox.create(f"{name}:stable", timeout=60).kill()
+    Template.remove_tags(name, ["stable", "next"])
+    refused(SandboxException, lambda: Sandbox.create(f"{name}:stable", timeout=60))
+    image = Template().from_base_image().run_cmd("true")
+    begun = Template.build_in_background(image, f"{name}-2")
+    until("the build", lambda: Template.get_build_status(begun).status.value == "ready")
+    fetch_as_owner("DELETE", f"/templates/{name}-2")
+    for tag in ["", ":v1"]:
+        fetch_as_owner("DELETE", f"/templates/{name}{tag}")
+
+
+def copying_builds(_):
+    name = f"copies-{os.getpid()}"
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(f"{folder}/app/below")
+        for path, text in [("one", "1"), ("app/two", "2"), ("app/below/three", "3")]:
+            with open(f"{folder}/{path}", "w", encoding="utf-8") as file:
+                file.write(text)
+        steps = Template(file_context_path=folder).from_template("base").copy("one", "/srv/", mode=0o600, user="user")
+        steps = steps.set_workdir("/srv/work").copy("app", "code").run_cmd("cat /srv/one code/two code/below/three > /srv/all")
+        Template.build(steps, name)
+    built = Sandbox.create(name, timeout=60)
+    assert built.files.read("/srv/all") == "123"
+    assert built.commands.run("stat -c '%U %a' /srv/one").stdout == "user 600\n"
+    built.kill()
+    fetch_as_owner("DELETE", f"/templates/{name}")
+
+
+def failing_builds(_):
+    said = refused(BuildException, lambda: Template.build(Template().from_template("base").run_cmd("exit 3"), "fails"))
+    assert "3" in said, said
+    said = refused(Exception, lambda: Template.build(Template().from_template("no-such-template"), "fails"))
+    assert "no-such-template" in said, said
+    started = Template().from_template("base").set_start_cmd("sleep 1", "true")
+    said = refused(BuildException, lambda: Template.build(started, "fails"))
+    assert "snapshot" in said, said
+
+
+def fetch_as_owner(method, path):
+    url = os.environ["E2B_API_URL"] + path
+    request = urllib.request.Request(url, method=method, headers={"X-API-Key": os.environ["E2B_API_KEY"]})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status in (200, 204), answer.status
+
+
+def absent(_):
+    """What there is not is refused in words."""
+    said = refused(SandboxException, lambda: new(volume_mounts={"/data": "some-volume"}))
+    assert "volumes" in said, said
+    said = refused(SandboxException, lambda: new(mcp={"time": {}}))
+    assert "MCP" in said or "mcp" in said, said
+
+
+# === By names, over TLS ===
+
+
+def by_name(_):
+    sandbox = new(network={"allow_public_traffic": True})
+    try:
+        domain = os.environ["E2B_DOMAIN"]
+        assert sandbox.get_host(8000) == f"8000-{sandbox.sandbox_id}.{domain}"
+        assert sandbox.commands.run("echo by name").stdout == "by name\n"
+        sandbox.files.write("/tmp/a", "b" * MIB)
+        assert sandbox.files.read("/tmp/a") == "b" * MIB
+        assert fetch(sandbox.download_url("/tmp/a")) == (200, b"b" * MIB)
+        serve(sandbox)
+        address = f"https://{sandbox.get_host(8000)}/index.html"
+        until("the server inside", lambda: fetch(address) == (200, b"served"))
+        assert Sandbox.get_info(sandbox.sandbox_id).sandbox_id == sandbox.sandbox_id
+    finally:
+        assert sandbox.kill()
+    assert not sandbox.is_running()
+
+
+async def asynchronous_by_name():
+    sandbox = await AsyncSandbox.create(timeout=600)
+    try:
+        assert (await sandbox.commands.run("echo by name")).stdout == "by name\n"
+    finally:
+        assert await sandbox.kill()
+
+
+def names_lead_here():
+    """Names below `localhost` lead to this machine; not every resolver knows."""
+    usual = socket.getaddrinfo
+
+    def resolve(host, *args, **options):
+        local = isinstance(host, str) and host.endswith(".localhost")
+        return usual("127.0.0.1" if local else host, *args, **options)
+
+    socket.getaddrinfo = resolve
+
+
 # === The same without threads ===
 
 
-async def asynchronous():
-    sandbox = await AsyncSandbox.create(timeout=600)
+async def async_commands():
+    sandbox = await AsyncSandbox.create(timeout=600, envs={"SET": "by-create"})
     try:
-        done = await sandbox.commands.run("echo async")
-        assert done.stdout == "async\n"
-        await sandbox.files.write("/tmp/a", "b")
-        assert await sandbox.files.read("/tmp/a") == "b"
+        done = await sandbox.commands.run("echo $SET; echo err >&2")
+        assert (done.stdout, done.stderr) == ("by-create\n", "err\n")
         several = await asyncio.gather(*[sandbox.commands.run(f"echo {index}") for index in range(10)])
         assert [one.stdout for one in several] == [f"{index}\n" for index in range(10)]
-        seen = asyncio.Event()
-        watch = await sandbox.files.watch_dir("/tmp", on_event=lambda event: seen.set())
-        await sandbox.files.write("/tmp/changed", "x")
-        await asyncio.wait_for(seen.wait(), 60)
-        await watch.stop()
+        handle = await sandbox.commands.run("cat; exit 7", background=True, stdin=True)
+        await sandbox.commands.send_stdin(handle.pid, "word\n")
+        await sandbox.commands.close_stdin(handle.pid)
+        try:
+            await handle.wait()
+        except CommandExitException as error:
+            assert (error.exit_code, error.stdout) == (7, "word\n"), error
+        else:
+            raise AssertionError("its exit code was lost")
+        handle = await sandbox.commands.run("sleep 1000", background=True)
+        again = await sandbox.commands.connect(handle.pid)
+        assert await again.kill()
         text = b""
 
         async def take(data):
@@ -519,7 +681,52 @@ async def asynchronous():
     assert not await sandbox.is_running()
 
 
+async def async_files():
+    sandbox = await AsyncSandbox.create(timeout=600)
+    try:
+        several = [{"path": f"/tmp/many/{index}", "data": f"number {index}"} for index in range(3)]
+        await sandbox.files.write_files(several)
+        for one in several:
+            assert await sandbox.files.read(one["path"]) == one["data"]
+        assert len(await sandbox.files.list("/tmp/many")) == 3
+        await sandbox.files.rename("/tmp/many/0", "/tmp/many/9")
+        await sandbox.files.remove("/tmp/many/1")
+        assert not await sandbox.files.exists("/tmp/many/0")
+        seen = asyncio.Event()
+        watch = await sandbox.files.watch_dir("/tmp", on_event=lambda event: seen.set())
+        await sandbox.files.write("/tmp/changed", "x")
+        await asyncio.wait_for(seen.wait(), 60)
+        await watch.stop()
+    finally:
+        assert await sandbox.kill()
+
+
+async def async_life():
+    sandbox = await AsyncSandbox.create(timeout=600, metadata={"who": "async"})
+    try:
+        found = await AsyncSandbox.list(query=SandboxQuery(metadata={"who": "async"})).next_items()
+        assert [one.sandbox_id for one in found] == [sandbox.sandbox_id]
+        await sandbox.set_timeout(900)
+        await sandbox.files.write("/tmp/kept", "yes")
+        await sandbox.pause()
+        sandbox = await AsyncSandbox.connect(sandbox.sandbox_id, timeout=600)
+        taken = await sandbox.create_snapshot()
+        children = [await AsyncSandbox.create(taken.snapshot_id, timeout=60), *(await sandbox.fork(timeout=60))]
+        for child in children:
+            assert await child.files.read("/tmp/kept") == "yes"
+            assert await child.kill()
+        assert await AsyncSandbox.delete_snapshot(taken.snapshot_id)
+        assert await sandbox.get_metrics()
+    finally:
+        assert await sandbox.kill()
+
+
 def main():
+    if os.environ.get("E2B_DOMAIN"):
+        names_lead_here()
+        check("domain mode, TLS", by_name, None)
+        check("domain mode, TLS: async client", lambda: asyncio.run(asynchronous_by_name()))
+        sys.exit(1 if FAILED else 0)
     sandbox = new(metadata={"who": "scenario", "said": "ä = b & c%20"}, envs={"SET": "by-create"})
     for name, work in [
         ("info", info),
@@ -542,9 +749,11 @@ def main():
         ("files: directories", directories),
         ("files: watch", watching),
         ("files: signed addresses", signed),
-        ("ports: get_host", ports),
+        ("ports: get_host, by token", ports),
+        ("ports: get_host, public", public_ports),
         ("one token, one sandbox", foreign),
         ("pause, resume", pausing),
+        ("pause without memory", pausing_files),
         ("auto-resume", waking_by_use),
         ("snapshots", snapshots),
         ("fork", forking),
@@ -552,11 +761,17 @@ def main():
         ("kill", kill),
         ("auto-pause", auto_pause),
         ("timeout kills", timeout_kills),
+        ("templates: builds, aliases, tags", templates),
+        ("templates: builds with files", copying_builds),
+        ("templates: builds that fail", failing_builds),
+        ("what there is not is refused", absent),
     ]:
         check(name, work, sandbox)
     check("unknown template", unknown_template)
     check("unknown key", bad_key)
-    check("async client", lambda: asyncio.run(asynchronous()))
+    check("async: commands, pty", lambda: asyncio.run(async_commands()))
+    check("async: files, watch", lambda: asyncio.run(async_files()))
+    check("async: life, snapshots, fork", lambda: asyncio.run(async_life()))
     sys.exit(1 if FAILED else 0)
 
 
