@@ -100,6 +100,9 @@ sdk() {
 # With the clients that models are behind, against a daemon of its own.
 mcp() { scripts/test-mcp.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
 
+# Released versions of E2B's own clients.
+e2b() { scripts/test-e2b.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
+
 case $mode in
 --attacks)
     step attacks attacks
@@ -112,6 +115,7 @@ case $mode in
     step python sdk python
     step typescript sdk typescript
     step mcp mcp
+    step e2b e2b
     step fuzz scripts/fuzz.sh 60
     step lint scripts/lint.sh
     ;;
@@ -122,6 +126,7 @@ case $mode in
     step python sdk python
     step typescript sdk typescript
     step mcp mcp
+    step e2b e2b
     step lint scripts/lint.sh
     ;;
 esac

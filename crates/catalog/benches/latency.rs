@@ -139,6 +139,7 @@ fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
             snapshots: None,
             rotate: None,
             memory: burrow_model::MemorySpec::quiet(),
+            lease: None,
         },
         state: State::Creating,
         stop_reason: None,

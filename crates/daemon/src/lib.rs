@@ -7,6 +7,7 @@ mod audit;
 mod clearing;
 pub mod config;
 mod convert;
+mod e2b;
 mod egress;
 mod epoch;
 mod gateway;

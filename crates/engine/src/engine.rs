@@ -386,6 +386,7 @@ impl Engine {
                 snapshots: options.snapshots,
                 rotate: options.rotate.clone(),
                 memory: options.memory.clone(),
+                lease: options.lease.clone(),
             },
             state: State::Creating,
             stop_reason: None,

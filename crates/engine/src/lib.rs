@@ -68,8 +68,8 @@ pub use memory::{MemoryScope, ScopedView};
 pub use merge::{MemoryPolicy, MergeChanges, MergeOptions, Merged, OpenFile, PastMerge};
 pub use moving::{ExportOptions, Exporting, ImportOptions, ImportedSnapshot, MovingPolicy};
 pub use options::{
-    CreateOptions, IdlePolicy, ImagePolicy, LimitsChange, MemoryChange, NetworkChange, Policy, Seams,
-    StockPolicy, UpdateOptions,
+    CreateOptions, IdlePolicy, ImagePolicy, LeaseChange, LimitsChange, MemoryChange, NetworkChange, Policy,
+    Seams, StockPolicy, UpdateOptions,
 };
 pub use own::{NoOwnApi, OwnApi};
 pub use ports::{PortList, PortStream};

@@ -9,8 +9,8 @@ use burrow_egress::Egress;
 use burrow_memory::Memory;
 use burrow_model::network::{REQUEST_RULES_MAX, RULES_MAX, RequestRule, SETS_MAX, overlapping};
 use burrow_model::{
-    AttachedSpace, EgressRule, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy, Remember,
-    RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
+    AttachedSpace, EgressRule, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy,
+    Remember, RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
 };
 use burrow_network::Network;
 use burrow_runtime::Runtime;
@@ -103,6 +103,8 @@ pub struct CreateOptions {
     pub rotate: Option<RotatePolicy>,
     /// What it remembers, and where.
     pub memory: MemorySpec,
+    /// Of one that a client of the E2B kind makes.
+    pub lease: Option<Lease>,
     pub idempotency: Option<Idempotency>,
 }
 
@@ -119,6 +121,14 @@ pub struct UpdateOptions {
     pub snapshots: Option<Option<SnapshotPolicy>>,
     pub rotate: Option<Option<RotatePolicy>>,
     pub memory: Option<MemoryChange>,
+    pub lease: Option<LeaseChange>,
+}
+
+/// Another lease, and when the present stretch of it ends: `None` while the sandbox is paused.
+#[derive(Clone, Debug)]
+pub struct LeaseChange {
+    pub lease: Lease,
+    pub expires_ms: Option<u64>,
 }
 
 /// A change of what a sandbox remembers with. What is `None` stays.

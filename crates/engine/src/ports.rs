@@ -93,6 +93,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Whose a sandbox is, at once. For callers who have proven by other means than a key that they may know.
+    pub fn owner(&self, id: &SandboxId) -> Option<TenantId> {
+        self.shared.registry.get(id).map(|actor| actor.tenant().clone())
+    }
+
+    /// Every sandbox there is, in no order. For callers who find out by other means than a key which they may know.
+    pub fn known(&self) -> Vec<SandboxId> {
+        self.shared.registry.all().iter().map(|actor| actor.id().clone()).collect()
+    }
+
     /// The generation a sandbox of this tenant runs as, at once and without waking it; `None` when it does not run.
     pub fn running(&self, tenant: &TenantId, id: &SandboxId) -> Option<u64> {
         self.shared.registry.running(tenant, id)

@@ -91,6 +91,7 @@ fn service_update(name: Name, spec: Option<ServiceSpec>) -> UpdateOptions {
         snapshots: None,
         rotate: None,
         memory: None,
+        lease: None,
     }
 }
 

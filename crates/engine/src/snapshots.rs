@@ -343,8 +343,9 @@ impl Engine {
 
     fn child_row(&self, tenant: &TenantId, snapshot: &Snapshot, kind: OriginKind) -> SandboxRow {
         let now = self.shared.now_ms();
-        // A child of a sandbox that is renewed from time to time is not renewed itself unless somebody says so.
-        let spec = SandboxSpec { rotate: None, ..snapshot.spec.clone() };
+        // A child of a sandbox that is renewed from time to time is not renewed itself unless somebody says so. Nor is it
+        // leased, with ports that are open and an end of its own: that was said of another one, and is never revived.
+        let spec = SandboxSpec { rotate: None, ..snapshot.spec.clone().unleased() };
         SandboxRow {
             id: SandboxId::generate(),
             tenant: tenant.clone(),

@@ -7,6 +7,7 @@ mod id;
 mod image;
 mod image_name;
 mod key;
+mod lease;
 mod lifecycle;
 mod limits;
 mod memory;
@@ -25,6 +26,7 @@ pub use id::{
 pub use image::{BUILD_LABEL, Image, ImageConfig, ImageOrigin, ImageStep};
 pub use image_name::{ImageName, ImageNameError, ImageRef};
 pub use key::{Scope, ScopeSet};
+pub use lease::{AtTimeout, Lease};
 pub use lifecycle::{Admission, Refusal, Request, State, StopReason, admit};
 pub use limits::{Limits, LimitsError, MIB, parse_bytes};
 pub use memory::{

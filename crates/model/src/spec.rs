@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageRef, Limits, MemorySpec, Name, NetworkPolicy, RotatePolicy, SleepPolicy, SnapshotPolicy};
+use crate::{
+    ImageRef, Lease, Limits, MemorySpec, Name, NetworkPolicy, RotatePolicy, SleepPolicy, SnapshotPolicy,
+};
 
 /// Everything the user decided about a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +38,20 @@ pub struct SandboxSpec {
     /// What it remembers, and where. Rows from before there was memory remember nothing unasked.
     #[serde(default = "MemorySpec::quiet")]
     pub memory: MemorySpec,
+    /// Of one that a client of the E2B kind made or connected to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
+}
+
+impl SandboxSpec {
+    /// The same as if no client of the E2B kind had ever seen it: what ended with its lease has no end.
+    #[must_use]
+    pub fn unleased(self) -> Self {
+        match self.lease {
+            None => self,
+            Some(_) => Self { lifetime: self.lifetime.until(None), lease: None, ..self },
+        }
+    }
 }
 
 /// How long a sandbox is kept.
@@ -51,6 +67,15 @@ pub enum Lifetime {
 impl Lifetime {
     pub fn is_ephemeral(self) -> bool {
         matches!(self, Self::Ephemeral { .. })
+    }
+
+    /// The same with another end.
+    #[must_use]
+    pub fn until(self, expires_ms: Option<u64>) -> Self {
+        match self {
+            Self::Persistent { .. } => Self::Persistent { expires_ms },
+            Self::Ephemeral { .. } => Self::Ephemeral { expires_ms },
+        }
     }
 
     pub fn expires_ms(self) -> Option<u64> {

@@ -30,6 +30,7 @@ pub(crate) fn spec() -> SandboxSpec {
         snapshots: None,
         rotate: None,
         memory: burrow_model::MemorySpec::quiet(),
+        lease: None,
     }
 }
 

@@ -44,6 +44,17 @@ impl Trace {
         });
     }
 
+    /// By a token of the sandbox's own, or by whichever key was told already.
+    pub(crate) fn asked_inside(&self, tenant: &TenantId, sandbox: &SandboxId, by_token: bool) {
+        self.tell(|told| {
+            if by_token {
+                told.tenant = Some(tenant.clone());
+                told.actor = Some(Text::new(&format!("token of {sandbox}")));
+            }
+            told.sandbox = Some(sandbox.clone());
+        });
+    }
+
     /// The first sandbox that was looked up is the one it is about.
     pub(crate) fn about(&self, sandbox: &SandboxId) {
         self.tell(|told| {

@@ -11,6 +11,8 @@ pub struct GatewayConfig {
     pub domain: Option<String>,
     /// Those who open ports speak HTTPS.
     pub https: bool,
+    /// Ports of E2B's clients' sandboxes are public when the client does not say.
+    pub e2b_public_ports: bool,
     pub requests: usize,
     pub requests_per_sandbox: usize,
     /// For the first byte of an answer.
@@ -27,6 +29,7 @@ impl GatewayConfig {
         Ok(Self {
             domain,
             https: tls || settings.flag("gateway.https"),
+            e2b_public_ports: settings.flag("gateway.e2b_public_ports"),
             requests: count(settings.number("gateway.requests")),
             requests_per_sandbox: count(settings.number("gateway.requests_per_sandbox")),
             answer: Duration::from_secs(settings.number("gateway.answer_seconds")),
@@ -41,7 +44,14 @@ impl GatewayConfig {
     #[cfg(test)]
     pub(crate) fn for_tests() -> Self {
         let answer = Duration::from_secs(1);
-        Self { domain: None, https: false, requests: 1, requests_per_sandbox: 1, answer }
+        Self {
+            domain: None,
+            https: false,
+            e2b_public_ports: false,
+            requests: 1,
+            requests_per_sandbox: 1,
+            answer,
+        }
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn check_path(field: &str, path: &str) -> Result<(), ApiError> {
 }
 
 /// `name`, `uid`, `name:group` or `uid:gid`; whether they exist is the guest's to know.
-pub(super) fn user(field: &str, text: &str) -> Result<(), ApiError> {
+pub(crate) fn user(field: &str, text: &str) -> Result<(), ApiError> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '$');
     if (1..=128).contains(&text.len()) && text.chars().all(good) {
         return Ok(());

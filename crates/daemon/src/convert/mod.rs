@@ -20,7 +20,7 @@ pub(crate) use answers::{
     ability, event, exec, exec_started, file_entry, key, sandbox, service, stats, stream_of, watch_event,
 };
 pub(crate) use audit::{audit_consistency, audit_event, audit_inclusion};
-pub(crate) use checks::{check_path, check_text, image_name, image_reference, name, parse_mode};
+pub(crate) use checks::{check_path, check_text, image_name, image_reference, name, parse_mode, user};
 pub(crate) use diff::{diff, diff_options};
 pub(crate) use images::{check_image_config, image, image_detail};
 pub(crate) use lineage::{garbage_item, tree_node};
@@ -41,7 +41,7 @@ pub(crate) use requests::{
     create_options, exec_options, expires, key_scope, sandbox_state, service_spec, update_options,
 };
 pub(crate) use secrets::{secret, secret_spec};
-pub(crate) use signal::parse_signal;
+pub(crate) use signal::{parse_signal, signal_name};
 pub(crate) use sleep::{rotate_policy, sleep_policy};
 pub(crate) use snapshots::{
     fork_options, from_snapshot, snapshot, snapshot_kind_of, snapshot_listed, snapshot_options,

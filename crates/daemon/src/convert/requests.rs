@@ -83,6 +83,7 @@ pub(crate) fn create_options(
         rotate: None,
         // Names spaces, which have to be looked up.
         memory: burrow_model::MemorySpec::quiet(),
+        lease: None,
         idempotency: None,
     })
 }
@@ -128,6 +129,7 @@ pub(crate) fn update_options(request: UpdateSandbox) -> Result<UpdateOptions, Ap
         snapshots: request.snapshot_policy.map(snapshot_policy).transpose()?,
         rotate: None,
         memory: None,
+        lease: None,
     })
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn parse_signal(text: &str) -> Option<i32> {
 }
 
 /// `SIGTERM`; a number without a name as itself.
-pub(super) fn signal_name(number: i32) -> String {
+pub(crate) fn signal_name(number: i32) -> String {
     let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
     match index.and_then(|index| NAMES.get(index)) {
         Some(name) => format!("SIG{name}"),

@@ -4,7 +4,8 @@
 //!   key        X-Burrow-Key, or a Burrow key as X-API-Key or Authorization: Bearer     scope `exec`
 //!   link       ?burrow_token=…, on every request                                        until it expires
 //!   cookie     the same token, set by opening the link in a browser                     host form only
-//!   public     nothing                                                                  `port publish`
+//!   token      E2B's e2b-traffic-access-token, or X-Access-Token                        while the sandbox exists
+//!   public     nothing                                                                  `port publish`, or its lease
 //! ```
 //!
 //! Whoever has no credentials learns nothing: an unknown sandbox, a foreign one and a private port answer alike. With
@@ -28,12 +29,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use super::address::{self, Form, Target};
 use super::headers::is_upgrade;
 use super::page::takes_html;
-use super::token::Claim;
+use super::token::{Claim, TOKEN_PREFIX};
 use crate::rest::App;
 use crate::rest::error::ApiError;
 
 const BURROW_KEY: HeaderName = HeaderName::from_static("x-burrow-key");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
+const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
 
 /// The query parameter of a signed link.
 pub(super) const TOKEN_PARAMETER: &str = "burrow_token";
@@ -48,6 +51,8 @@ pub(super) struct Credentials {
     key: Option<String>,
     query: Option<String>,
     cookie: Option<String>,
+    /// As E2B's clients send it.
+    token: Option<String>,
 }
 
 /// A request that may go on.
@@ -63,6 +68,7 @@ pub(super) enum By {
     Key,
     Link { expires_ms: u64 },
     Cookie,
+    Token,
     Public,
 }
 
@@ -76,7 +82,7 @@ impl Credentials {
         if parts.headers.get(REFERER).is_some_and(tells) {
             parts.headers.remove(REFERER);
         }
-        Self { key, query, cookie }
+        Self { key, query, cookie, token: take_access_token(&mut parts.headers) }
     }
 }
 
@@ -94,6 +100,22 @@ fn take_key(headers: &mut HeaderMap) -> Option<String> {
         (scheme.eq_ignore_ascii_case("bearer") && is_key(secret)).then(|| secret.to_owned())
     });
     named.or(api).or(bearer)
+}
+
+/// What opens ports, by E2B's name; and what opens envd, which a sandbox must not get to see either. Where the sandbox stands
+/// in headers, they have done their work.
+fn take_access_token(headers: &mut HeaderMap) -> Option<String> {
+    for name in ["e2b-sandbox-id", "e2b-sandbox-port"] {
+        headers.remove(name);
+    }
+    let mut taken = None;
+    for name in [TRAFFIC_TOKEN, ACCESS_TOKEN] {
+        let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+        // Applications may have tokens of that name themselves.
+        let ours = drain(headers, &name, |value| text(value).filter(|text| text.starts_with(TOKEN_PREFIX)));
+        taken = taken.or(ours);
+    }
+    taken
 }
 
 /// Removes the values of a header that `ours` recognises; answers the first.
@@ -205,6 +227,12 @@ async fn by_credentials(
         check_origin(parts)?;
         return by_claim(app, target, claim, By::Cookie).await;
     }
+    if let (Some(token), Ok(sandbox)) = (&credentials.token, target.sandbox.parse::<SandboxId>())
+        && crate::e2b::access::opens_ports(app, &sandbox, token).await?
+        && let Some(tenant) = app.engine.owner(&sandbox)
+    {
+        return Ok(Admitted { tenant, sandbox, by: By::Token });
+    }
     let message = format!("port {} of sandbox `{}` is private", target.port, target.sandbox);
     Err(unauthorized(&message))
 }
@@ -266,8 +294,21 @@ async fn public(app: &App, target: &Target) -> Result<Option<Admitted>, ApiError
             Err(error) => return Err(error.into()),
         },
     };
-    let tenant = catalog.publisher(&sandbox, target.port);
+    let tenant = match catalog.publisher(&sandbox, target.port) {
+        Some(tenant) => Some(tenant),
+        None => leased_out(app, &sandbox).await?,
+    };
     Ok(tenant.map(|tenant| Admitted { tenant, sandbox, by: By::Public }))
+}
+
+/// The owner of a sandbox all of whose ports are open to whoever knows its id, as E2B's clients take for granted.
+async fn leased_out(app: &App, sandbox: &SandboxId) -> Result<Option<TenantId>, ApiError> {
+    let Some(tenant) = app.engine.owner(sandbox) else { return Ok(None) };
+    match app.engine.get(&tenant, sandbox).await {
+        Ok(row) if row.spec.lease.as_ref().is_some_and(|lease| lease.public) => Ok(Some(tenant)),
+        Ok(_) | Err(EngineError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Browsers send cookies along with what other origins ask for. Reading across origins they prevent by themselves; a

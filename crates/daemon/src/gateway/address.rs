@@ -55,7 +55,8 @@ fn of_host(authority: &str, domain: Option<&str>) -> Addressed {
     let Some(host) = without_port(authority) else { return Addressed::Api };
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let below = |domain: &str| host.strip_suffix(domain).and_then(|rest| rest.strip_suffix('.'));
-    let Some(label) = below(LOCAL_DOMAIN).or_else(|| domain.and_then(below)) else { return Addressed::Api };
+    // The operator's own first: it may be below `localhost` itself.
+    let Some(label) = domain.and_then(below).or_else(|| below(LOCAL_DOMAIN)) else { return Addressed::Api };
     // Names begin with a letter and ids do too, so the first hyphen parts the port from the rest.
     let Some((digits, sandbox)) = label.split_once('-') else { return Addressed::Api };
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -133,6 +134,8 @@ mod tests {
         host("3000-web.localhost.:7700", Some((3000, "web")));
         host("3000-web.boxes.example.com", Some((3000, "web")));
         host("3000-web.BOXES.example.com.:443", Some((3000, "web")));
+        let below = addressed(Some("3000-web.boxes.localhost:443"), "/", Some("boxes.localhost"));
+        assert!(matches!(below, Addressed::Port(target) if target.sandbox == "web"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   request ─► address (host or path form?) ── neither ─► the REST router
+//!                 ├── port 49983, or E2B's headers ─► the envd router
 //!                 │
 //!                 ▼
 //!              access (key, signed link, cookie, or public) ─► slots ─► forward ─► upstream: HTTP/1.1 or h2c
@@ -45,10 +46,12 @@ use http::Method;
 use tokio::sync::OnceCell;
 
 use crate::config::GatewayConfig;
+use crate::e2b::ENVD_PORT;
+use crate::e2b::envd::{Addressee, addressed, is_signed};
 use crate::rest::App;
 use crate::rest::error::ApiError;
 use access::Credentials;
-use address::{Addressed, Target};
+use address::{Addressed, Form, Target};
 pub(crate) use address::{authority, is_local};
 pub(crate) use link::Links;
 use page::Audience;
@@ -101,11 +104,27 @@ impl Gateway {
 pub(crate) struct Front {
     app: Arc<App>,
     routes: Router,
+    /// What E2B's clients take for an agent inside their sandbox.
+    envd: Router,
 }
 
 impl Front {
-    pub(crate) fn new(app: Arc<App>, routes: Router) -> Self {
-        Self { app, routes }
+    pub(crate) fn new(app: Arc<App>, routes: Router, envd: Router) -> Self {
+        Self { app, routes, envd }
+    }
+
+    fn to_envd(
+        &mut self,
+        mut request: Request,
+        sandbox: Option<String>,
+    ) -> <Self as tower::Service<Request>>::Future {
+        request.extensions_mut().insert(Addressee(sandbox));
+        Either::Left(tower::Service::call(&mut self.envd, request))
+    }
+
+    fn to_port(&self, request: Request, target: Target) -> <Self as tower::Service<Request>>::Future {
+        let app = self.app.clone();
+        Either::Right(Box::pin(async move { Ok(pass(&app, &target, request).await) }))
     }
 }
 
@@ -119,18 +138,28 @@ impl tower::Service<Request> for Front {
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
+        match addressed(request.headers()) {
+            None => {}
+            Some((sandbox, ENVD_PORT)) => return self.to_envd(request, Some(sandbox)),
+            // On the API's own origin, and so kept from acting as it.
+            Some((sandbox, port)) => {
+                let form = Form::Path { prefix: String::new() };
+                return self.to_port(request, Target { sandbox, port, form });
+            }
+        }
         let authority = address::authority(request.uri(), request.headers());
         match address::addressed(authority, request.uri().path(), self.app.config.gateway.domain()) {
+            Addressed::Api if is_signed(&request) => self.to_envd(request, None),
             Addressed::Api => Either::Left(self.routes.call(request)),
+            Addressed::Port(Target { sandbox, port: ENVD_PORT, form: Form::Host }) => {
+                self.to_envd(request, Some(sandbox))
+            }
             Addressed::Malformed(reason) => {
                 let error = ApiError::invalid(reason).hint(ADDRESS_HINT);
                 let refusal = page::refuse(error, Audience::of(&request));
                 Either::Right(Box::pin(std::future::ready(Ok(refusal))))
             }
-            Addressed::Port(target) => {
-                let app = self.app.clone();
-                Either::Right(Box::pin(async move { Ok(pass(&app, &target, request).await) }))
-            }
+            Addressed::Port(target) => self.to_port(request, target),
         }
     }
 }

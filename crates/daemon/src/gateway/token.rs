@@ -16,6 +16,9 @@ use ring::hmac;
 /// So that a signature for another purpose, should there ever be one, is none here.
 const PURPOSE: &[u8] = b"burrow port link v1\n";
 
+/// So that a token is known for one wherever it stands.
+pub(super) const TOKEN_PREFIX: &str = "bst_";
+
 /// Longer than any link's text.
 const TEXT_BYTES_MAX: usize = 256;
 
@@ -41,6 +44,12 @@ impl Signer {
         let words = format!("{sandbox}.{port}.{expires_ms}.{key}");
         let signature = hmac::sign(&self.0, &signed(&words));
         format!("{words}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    /// What opens a sandbox for one purpose and as long as this secret is kept.
+    pub(crate) fn token(&self, purpose: &str, sandbox: &SandboxId) -> String {
+        let signature = hmac::sign(&self.0, format!("{purpose}\n{sandbox}").as_bytes());
+        format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
     /// What a text that we signed says; whether it still counts is the caller's to judge.

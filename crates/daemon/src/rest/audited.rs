@@ -137,16 +137,22 @@ fn action(method: &Method, route: &str) -> Action {
         ("GET" | "HEAD" | "OPTIONS", route) if route != "/v1/snapshots/{snapshot}/export" => Action::ApiRead,
         ("POST", "/v1/keys") => Action::KeyCreate,
         ("DELETE", "/v1/keys/{key}") => Action::KeyDelete,
-        ("POST", "/v1/sandboxes") => Action::SandboxCreate,
-        ("DELETE", "/v1/sandboxes/{sandbox}") => Action::SandboxDelete,
-        ("POST", "/v1/sandboxes/{sandbox}/fork" | "/v1/snapshots/{snapshot}/sandboxes") => {
-            Action::SandboxFork
-        }
+        ("POST", "/v1/sandboxes" | "/sandboxes" | "/v2/sandboxes") => Action::SandboxCreate,
+        ("DELETE", "/v1/sandboxes/{sandbox}" | "/sandboxes/{sandbox}") => Action::SandboxDelete,
+        (
+            "POST",
+            "/v1/sandboxes/{sandbox}/fork"
+            | "/v1/snapshots/{snapshot}/sandboxes"
+            | "/sandboxes/{sandbox}/fork",
+        ) => Action::SandboxFork,
         ("POST", "/v1/sandboxes/{sandbox}/merge") => Action::SandboxMerge,
-        ("POST", "/v1/sandboxes/{sandbox}/snapshots" | "/v1/snapshots") => Action::SnapshotCreate,
+        (
+            "POST",
+            "/v1/sandboxes/{sandbox}/snapshots" | "/v1/snapshots" | "/sandboxes/{sandbox}/snapshots",
+        ) => Action::SnapshotCreate,
         ("POST", "/v1/sandboxes/{sandbox}/restore") => Action::SnapshotRestore,
         ("DELETE", "/v1/snapshots/{snapshot}") => Action::SnapshotDelete,
-        ("POST", "/v1/sandboxes/{sandbox}/execs") => Action::ExecStart,
+        ("POST", "/v1/sandboxes/{sandbox}/execs" | "/process.Process/Start") => Action::ExecStart,
         ("DELETE", route) if route.starts_with("/v1/secrets/") => Action::SecretDelete,
         ("POST", route) if route.starts_with("/v1/secrets/") && last == "rotate" => Action::SecretRotate,
         (_, route) if route.starts_with("/v1/secrets") => Action::SecretSet,
@@ -156,9 +162,20 @@ fn action(method: &Method, route: &str) -> Action {
         ("POST", _) if matches!(last, "search" | "context" | "recall" | "explain" | "diff") => {
             Action::ApiRead
         }
-        ("PUT", "/v1/sandboxes/{sandbox}/egress/policy") => Action::PolicyChange,
+        ("POST", route) if is_envd(route) && ENVD_READS.contains(&last) => Action::ApiRead,
+        ("PUT", "/v1/sandboxes/{sandbox}/egress/policy" | "/sandboxes/{sandbox}/network") => {
+            Action::PolicyChange
+        }
         _ => Action::ApiCall,
     }
+}
+
+/// Calls to E2B's agent that change nothing; all of its calls are a POST.
+const ENVD_READS: [&str; 7] =
+    ["Connect", "List", "Stat", "ListDir", "WatchDir", "CreateWatcher", "GetWatcherEvents"];
+
+fn is_envd(route: &str) -> bool {
+    route.starts_with("/process.Process/") || route.starts_with("/filesystem.Filesystem/")
 }
 
 fn secret_of(path: &str) -> Option<Text> {
@@ -235,6 +252,11 @@ mod tests {
             ("PUT", "/v1/sandboxes/{sandbox}/files", Action::ApiCall),
             ("POST", "/mcp", Action::ApiRead),
             ("PATCH", "/v1/whatever/comes", Action::ApiCall),
+            ("POST", "/v2/sandboxes", Action::SandboxCreate),
+            ("POST", "/process.Process/Start", Action::ExecStart),
+            ("POST", "/process.Process/List", Action::ApiRead),
+            ("POST", "/filesystem.Filesystem/Remove", Action::ApiCall),
+            ("POST", "/files", Action::ApiCall),
         ] {
             assert_eq!(action(&method.parse().unwrap(), route), expected, "{method} {route}");
         }

@@ -96,6 +96,11 @@ impl Caller {
         self.clone().needs(Scope::Admin).map(drop)
     }
 
+    /// Whether it may run programs, and so may have what opens a sandbox.
+    pub(crate) fn executes(&self) -> bool {
+        ScopeSet::new(self.key.scope).allows(Scope::Exec)
+    }
+
     fn needs(self, scope: Scope) -> Result<Self, ApiError> {
         if !ScopeSet::new(self.key.scope).allows(scope) {
             let message = format!("this key has the scope `{}`, and this needs `{scope}`", self.key.scope);

@@ -69,6 +69,15 @@ impl ApiError {
         self.code
     }
 
+    /// For surfaces with another form: the message with the hint in it, and what the log is to say.
+    pub(crate) fn into_words(self) -> (ErrorCode, String, Option<Cause>) {
+        let message = match self.hint {
+            None => self.message,
+            Some(hint) => format!("{} ({hint})", self.message),
+        };
+        (self.code, message, self.cause)
+    }
+
     /// For streams, whose status has been sent already. Logs the cause, since no middleware will see it.
     pub(crate) fn into_detail(self) -> ErrorDetail {
         if let Some(cause) = &self.cause {

@@ -11,7 +11,7 @@ use super::App;
 use super::auth::Caller;
 use crate::audit::Trace;
 
-pub(super) struct ExecTrace {
+pub(crate) struct ExecTrace {
     /// `None` where the call is not recorded.
     trace: Option<Trace>,
     program: Text,
@@ -19,13 +19,18 @@ pub(super) struct ExecTrace {
 
 impl ExecTrace {
     pub(super) fn of(caller: &Caller, options: &ExecOptions) -> Self {
+        Self::by(caller.trace().cloned(), options)
+    }
+
+    /// Of a call that came without a key.
+    pub(crate) fn by(trace: Option<Trace>, options: &ExecOptions) -> Self {
         let program = options.argv.first().map(String::as_str).unwrap_or_default();
         // A first word with blanks in it is a whole command.
         let program = program.split_whitespace().next().unwrap_or_default();
-        Self { trace: caller.trace().cloned(), program: Text::new(program) }
+        Self { trace, program: Text::new(program) }
     }
 
-    pub(super) async fn began(&self, app: &App, tenant: &TenantId, sandbox: &SandboxId, exec: &ExecId) {
+    pub(crate) async fn began(&self, app: &App, tenant: &TenantId, sandbox: &SandboxId, exec: &ExecId) {
         let Some(trace) = &self.trace else { return };
         trace.target(exec.as_str());
         trace.exec_began();
@@ -39,7 +44,7 @@ impl ExecTrace {
         app.audited(event).await;
     }
 
-    pub(super) fn ended(&self, exec: &Exec) {
+    pub(crate) fn ended(&self, exec: &Exec) {
         if let Some(trace) = &self.trace {
             trace.exec_ended(&exec.outcome.as_ref().map_or_else(|| "ended".to_owned(), told));
         }

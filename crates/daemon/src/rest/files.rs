@@ -62,9 +62,14 @@ pub(crate) async fn read(
 ) -> Result<Response, ApiError> {
     check_path("path", &params.path)?;
     let guest = guest(&app, &caller, &path).await?;
-    match headers.get(RANGE).and_then(|value| range::parse(value.to_str().ok()?)) {
-        None => read_whole(guest, params.path).await,
-        Some(asked) => read_range(guest, params.path, asked).await,
+    read_file(guest, params.path, headers.get(RANGE).and_then(|value| value.to_str().ok())).await
+}
+
+/// A file, or what a `Range` says of it.
+pub(crate) async fn read_file(guest: Guest, path: String, range: Option<&str>) -> Result<Response, ApiError> {
+    match range.and_then(range::parse) {
+        None => read_whole(guest, path).await,
+        Some(asked) => read_range(guest, path, asked).await,
     }
 }
 

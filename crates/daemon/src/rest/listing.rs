@@ -16,7 +16,7 @@ use burrow_guest::protocol::{self, Frame, ListFiles, Request};
 use bytes::Bytes;
 use futures_util::stream;
 use http::header::CONTENT_TYPE;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::auth::Reader;
@@ -30,7 +30,7 @@ use super::{App, Segments};
 use crate::convert::{self, check_path};
 
 /// Directories deep a listing may go.
-const DEPTH_MAX: u32 = 64;
+pub(crate) const DEPTH_MAX: u32 = 64;
 
 /// What to list.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -61,11 +61,21 @@ pub(crate) async fn list(
         return Err(ApiError::invalid(format!("`depth` must be from 1 to {DEPTH_MAX}")));
     }
     let guest = guest(&app, &caller, &path).await?;
-    let request = ListFiles { path: params.path, depth, entries_max: defaults::LIST_ENTRIES_MAX };
+    listed(guest, params.path, depth, convert::file_entry).await
+}
+
+/// One JSON document of all entries, each as `show` has it.
+pub(crate) async fn listed<T: Serialize + 'static>(
+    guest: Guest,
+    path: String,
+    depth: u32,
+    show: fn(protocol::FileEntry) -> T,
+) -> Result<Response, ApiError> {
+    let request = ListFiles { path, depth, entries_max: defaults::LIST_ENTRIES_MAX };
     let mut connection = guest.open(&Request::ListStream(request)).await?;
     guest.reply::<()>(&mut connection).await?;
     let (reader, writer) = connection.split();
-    let listing = Listing { guest, reader, _writer: writer, pieces: 0, entries: 0, ended: false };
+    let listing = Listing { guest, reader, _writer: writer, pieces: 0, entries: 0, ended: false, show };
     let body = stream::try_unfold(listing, |mut listing| async move {
         if listing.ended {
             return Ok(None);
@@ -79,7 +89,7 @@ pub(crate) async fn list(
         .expect("the header is a constant"))
 }
 
-struct Listing {
+struct Listing<T> {
     guest: Guest,
     reader: GuestReader,
     /// Kept open: a guest takes its closing for the reader's hanging up.
@@ -87,9 +97,10 @@ struct Listing {
     pieces: u64,
     entries: u64,
     ended: bool,
+    show: fn(protocol::FileEntry) -> T,
 }
 
-impl Listing {
+impl<T: Serialize> Listing<T> {
     /// The next piece of one `FileList`.
     async fn next(&mut self) -> io::Result<Bytes> {
         let frame = self.reader.next().await.map_err(|error| broken(self.guest.error(error).into()))?;
@@ -106,8 +117,7 @@ impl Listing {
                         piece.push(b',');
                     }
                     self.entries += 1;
-                    serde_json::to_writer(&mut piece, &convert::file_entry(entry))
-                        .map_err(io::Error::other)?;
+                    serde_json::to_writer(&mut piece, &(self.show)(entry)).map_err(io::Error::other)?;
                 }
             }
             Some(Frame::End) => {

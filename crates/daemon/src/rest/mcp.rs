@@ -54,7 +54,7 @@ struct Place {
     image: Option<String>,
 }
 
-pub(super) fn routes(app: Arc<App>, api: Router) -> Router {
+pub(super) fn routes(app: Arc<App>, api: Router) -> Router<Arc<App>> {
     Router::new()
         .route("/mcp", post(serve))
         .method_not_allowed_fallback(super::method_not_allowed)

@@ -12,19 +12,19 @@
 pub(crate) mod attach;
 pub(crate) mod audit;
 mod audited;
-mod auth;
+pub(crate) mod auth;
 pub(crate) mod backup;
 pub(crate) mod diff;
 pub(crate) mod egress;
 pub(crate) mod error;
 pub(crate) mod events;
-mod exec_trace;
+pub(crate) mod exec_trace;
 pub(crate) mod execs;
 pub(crate) mod files;
 pub(crate) mod host;
 mod idempotency;
 pub(crate) mod images;
-mod input;
+pub(crate) mod input;
 pub(crate) mod keys;
 pub(crate) mod lineage;
 pub(crate) mod listing;
@@ -39,17 +39,17 @@ pub(crate) mod power;
 pub(crate) mod races;
 mod range;
 pub(crate) mod refusals;
-mod remember;
+pub(crate) mod remember;
 mod rollback;
 pub(crate) mod sandboxes;
 pub(crate) mod secrets;
 pub(crate) mod services;
 pub(crate) mod snapshots;
-mod stream;
+pub(crate) mod stream;
 pub(crate) mod tar;
 #[cfg(test)]
 mod tests;
-mod upload;
+pub(crate) mod upload;
 pub(crate) mod watch;
 
 use std::sync::Arc;
@@ -71,6 +71,7 @@ use utoipa::IntoParams;
 
 use crate::audit::Audit;
 use crate::config::Config;
+use crate::e2b;
 use crate::gateway::{Front, Gateway};
 use crate::memory::Keeper;
 use crate::metrics::Metrics;
@@ -96,7 +97,12 @@ pub(crate) struct App {
     /// Execs with a snapshot to go back to.
     rollbacks: rollback::Rollbacks,
     /// Execs on their way into memory.
-    remembering: remember::Remembering,
+    pub(crate) remembering: remember::Remembering,
+    /// Templates that E2B's clients have built.
+    pub(crate) builds: e2b::builds::Builds,
+    pub(crate) copies: e2b::copies::Copies,
+    /// Changes of files that E2B's clients come by to ask for.
+    pub(crate) watchers: e2b::envd::Watchers,
     /// What memory needs besides itself.
     pub(crate) memory: Keeper,
     /// Cancelled when the daemon is about to end: streams say so and end.
@@ -120,6 +126,9 @@ impl App {
             under_way: idempotency::UnderWay::default(),
             rollbacks: rollback::Rollbacks::default(),
             remembering: remember::Remembering::new(),
+            builds: e2b::builds::Builds::default(),
+            copies: e2b::copies::Copies::default(),
+            watchers: e2b::envd::Watchers::default(),
             memory,
             audit,
             draining,
@@ -177,20 +186,23 @@ pub(crate) fn router(app: Arc<App>) -> Front {
         .merge(file_routes())
         .merge(image_routes())
         .merge(memory::routes())
-        .merge(audit_routes());
+        .merge(audit_routes())
+        .merge(e2b::routes());
     let router = router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed);
-    let api = surrounded(router.with_state(app.clone()), &app);
+    let api = surrounded(router, &app);
     let models = surrounded(mcp::routes(app.clone(), api.clone()), &app);
+    let envd = surrounded(e2b::envd::routes(), &app);
     // In front of all: on a sandbox's host every path is the sandbox's.
-    Front::new(app, api.merge(models))
+    Front::new(app, api.merge(models), envd)
 }
 
 /// What stands around every route.
-fn surrounded(router: Router, app: &Arc<App>) -> Router {
+fn surrounded(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
     router
         .layer(middleware::from_fn_with_state(app.clone(), audited::audited))
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
+        .with_state(app.clone())
 }
 
 fn sandbox_routes() -> Router<Arc<App>> {

@@ -167,7 +167,7 @@ fn chunk(guest: &Guest, frame: &Frame) -> OutputChunk {
 }
 
 /// What a frame that is no output says.
-pub(super) fn notice(guest: &Guest, frame: &Frame) -> Result<AttachNotice, ApiError> {
+pub(crate) fn notice(guest: &Guest, frame: &Frame) -> Result<AttachNotice, ApiError> {
     match frame {
         Frame::Control(json) => parse(json).map_err(|error| guest.error(error).into()),
         Frame::Bytes(_) | Frame::Stdout { .. } | Frame::Stderr { .. } | Frame::End => Err(out_of_turn(guest)),

@@ -93,7 +93,7 @@ struct Known {
 
 /// An exec with a snapshot before it.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(crate) struct Guarded {
     tenant: TenantId,
     sandbox: SandboxId,
     snapshot: SnapshotId,

@@ -17,8 +17,8 @@ use tokio::io::{ReadHalf, WriteHalf};
 use super::App;
 use super::error::ApiError;
 
-pub(super) type GuestReader = FrameReader<ReadHalf<GuestStream>>;
-pub(super) type GuestWriter = FrameWriter<WriteHalf<GuestStream>>;
+pub(crate) type GuestReader = FrameReader<ReadHalf<GuestStream>>;
+pub(crate) type GuestWriter = FrameWriter<WriteHalf<GuestStream>>;
 
 /// An answer of one JSON value per line, each sent as soon as it is there.
 pub(super) fn lines<T: Serialize>(values: impl Stream<Item = T> + Send + 'static) -> Response {
@@ -44,7 +44,7 @@ pub(super) fn shutting_down() -> ErrorDetail {
 }
 
 /// The guest's next frame: `None` when the daemon is about to end.
-pub(super) async fn next_frame(
+pub(crate) async fn next_frame(
     app: &App,
     guest: &Guest,
     reader: &mut GuestReader,
@@ -54,7 +54,7 @@ pub(super) async fn next_frame(
 }
 
 /// A guest that hung up before the end.
-pub(super) fn hung_up(guest: &Guest) -> ApiError {
+pub(crate) fn hung_up(guest: &Guest) -> ApiError {
     guest.error(burrow_guest::client::GuestError::HungUp).into()
 }
 

@@ -28,7 +28,7 @@ const LINGER_BYTES: usize = 256 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(20);
 
 /// Sends `request` and the body, and reads the guest's answer.
-pub(super) async fn upload<T: DeserializeOwned>(
+pub(crate) async fn upload<T: DeserializeOwned>(
     guest: &Guest,
     request: &Request,
     mut body: Body,
@@ -98,7 +98,7 @@ pub(super) async fn send_bytes(
 }
 
 /// Listens to the rest of a body that nobody wants, while the answer is on its way.
-pub(super) fn linger(mut body: Body) {
+pub(crate) fn linger(mut body: Body) {
     let drain = async move {
         let mut drained = 0;
         while let Some(Ok(frame)) = body.frame().await {

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use burrow_catalog::{SandboxChange, SandboxRow};
 use burrow_guest::protocol::Request as GuestRequest;
-use burrow_model::{Admission, OperationId, Refusal, Request, State, StopReason};
+use burrow_model::{Admission, AtTimeout, OperationId, Refusal, Request, SandboxSpec, State, StopReason};
 
 use super::{Actor, Fate, Live, Reply};
 use crate::journal::{Operation, Resource};
 use crate::operations::{bring_up, unwind};
 use crate::{EngineError, Guest, dump, execs, faults, memory, snapshots};
+
+/// How long processes may take to end by themselves when a sandbox is stopped because its time is up.
+const REST_GRACE: Duration = Duration::from_secs(5);
 
 impl Actor {
     pub(super) async fn start(&mut self) -> Result<(), EngineError> {
@@ -80,8 +83,17 @@ impl Actor {
             generation: Some(self.row.generation + 1),
             dump: Some(None),
             slept_ms: Some(None),
+            spec: self.leased_anew(),
             ..self.change()
         }
+    }
+
+    /// A lease whose time does not run begins anew when its sandbox does.
+    fn leased_anew(&self) -> Option<SandboxSpec> {
+        let spec = &self.row.spec;
+        let lease = spec.lease.as_ref().filter(|_| spec.lifetime.expires_ms().is_none())?;
+        let expires_ms = self.shared.now_ms().saturating_add(lease.timeout_ms);
+        Some(SandboxSpec { lifetime: spec.lifetime.until(Some(expires_ms)), ..spec.clone() })
     }
 
     pub(super) async fn stop_or_remove(&mut self, grace: Duration, reply: Reply<SandboxRow>) -> Fate {
@@ -218,7 +230,41 @@ impl Actor {
     pub(super) async fn expire(&mut self) -> Fate {
         let due =
             self.row.spec.lifetime.expires_ms().is_some_and(|expires_ms| expires_ms <= self.shared.now_ms());
-        if due { self.delete(None, "sandbox.expired").await } else { Fate::Stays }
+        let then = self.row.spec.lease.as_ref().map_or(AtTimeout::Delete, |lease| lease.then);
+        match then {
+            _ if !due => Fate::Stays,
+            AtTimeout::Delete => self.delete(None, "sandbox.expired").await,
+            AtTimeout::Hibernate | AtTimeout::Stop => {
+                if let Err(error) = self.rest(then).await {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "could not put a sandbox to sleep whose time is up"
+                    );
+                }
+                Fate::Stays
+            }
+        }
+    }
+
+    /// Puts it to sleep because its time is up. Asleep it has no such moment any more.
+    async fn rest(&mut self, then: AtTimeout) -> Result<(), EngineError> {
+        let up = matches!(self.row.state, State::Running | State::Paused);
+        if up && then == AtTimeout::Hibernate {
+            // What cannot be dumped, like a process with a device open, is ended: its files are kept all the same.
+            if let Err(error) = self.hibernate().await {
+                tracing::info!(
+                    error = &error as &dyn std::error::Error,
+                    "stopped instead of hibernated: its time is up"
+                );
+            }
+        }
+        if matches!(self.row.state, State::Running | State::Paused) {
+            self.shut_down_guest(REST_GRACE).await;
+            self.stop(StopReason::Idle).await?;
+        }
+        let lifetime = self.row.spec.lifetime.until(None);
+        let spec = SandboxSpec { lifetime, ..self.row.spec.clone() };
+        self.store(SandboxChange { spec: Some(spec), ..self.change() }, None).await
     }
 
     pub(super) async fn pause(&mut self) -> Result<(), EngineError> {
@@ -254,7 +300,9 @@ impl Actor {
     }
 
     pub(super) async fn do_resume(&mut self) -> Result<(), EngineError> {
-        let change = SandboxChange { state: Some(State::Running), slept_ms: Some(None), ..self.change() };
+        let spec = self.leased_anew();
+        let change =
+            SandboxChange { state: Some(State::Running), slept_ms: Some(None), spec, ..self.change() };
         self.store(change, None).await?;
         if let Err(error) = self.live()?.runtime.resume(&self.row.id).await {
             self.store(SandboxChange { state: Some(State::Paused), ..self.change() }, None).await?;

@@ -115,6 +115,10 @@ fn apply(row: &mut SandboxRow, update: &UpdateOptions) {
     if let Some(memory) = &update.memory {
         row.spec.memory = memory.apply(&row.spec.memory);
     }
+    if let Some(change) = &update.lease {
+        row.spec.lease = Some(change.lease.clone());
+        row.spec.lifetime = row.spec.lifetime.until(change.expires_ms);
+    }
     merge(&mut row.spec.labels, &update.labels);
     merge(&mut row.spec.env, &update.env);
     merge(&mut row.spec.services, &update.services);

@@ -85,6 +85,7 @@ impl<'a> Workshop<'a> {
             snapshots: None,
             rotate: None,
             memory: burrow_model::MemorySpec::quiet(),
+            lease: None,
             idempotency: None,
         };
         // A layer is no image, but a sandbox starts from it all the same.

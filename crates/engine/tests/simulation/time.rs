@@ -164,3 +164,37 @@ async fn stamps_of_a_clock_that_was_ahead_do_not_keep_a_sandbox_awake() {
     assert_eq!(row(&world, &id).await.unwrap().state, State::Paused);
     engine.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_lease_that_ends_puts_to_sleep_and_begins_anew() {
+    use burrow_model::{AtTimeout, Lease};
+    for (then, asleep) in [(AtTimeout::Hibernate, State::Hibernated), (AtTimeout::Stop, State::Stopped)] {
+        let (world, host) = (World::new().await, Host::new());
+        let engine = start(&world, &host).await;
+        let lease = Lease { timeout_ms: HOUR_MS, then, public: false, metadata: Default::default() };
+        let expires_ms = Some(engine.now_ms() + HOUR_MS);
+        let lifetime = Lifetime::Persistent { expires_ms };
+        let options = CreateOptions { lifetime, lease: Some(lease), ..create(Some("alpha")) };
+        let id = engine.create(&world.tenant, options).await.unwrap().row.id;
+        host.pass(HOUR_MS + 1);
+        for _ in 0..2_400 {
+            let found = row(&world, &id).await.expect("it is kept");
+            if found.state == asleep && found.spec.lifetime.expires_ms().is_none() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        let found = row(&world, &id).await.expect("it is kept");
+        assert_eq!((found.state, found.spec.lifetime.expires_ms()), (asleep, None), "{then:?}");
+        // Asleep it stays, however long; the next use gives it another hour.
+        host.pass(DAY_MS);
+        tokio::time::sleep(ROUNDS).await;
+        assert_eq!(row(&world, &id).await.map(|row| row.state), Some(asleep), "{then:?}");
+        engine.guest(&world.tenant, &id).await.unwrap();
+        let found = row(&world, &id).await.unwrap();
+        let expires_ms = found.spec.lifetime.expires_ms().expect("its time runs again");
+        assert_eq!(found.state, State::Running);
+        assert!(expires_ms > engine.now_ms() && expires_ms <= engine.now_ms() + HOUR_MS, "{expires_ms}");
+        engine.shutdown().await;
+    }
+}

@@ -305,6 +305,7 @@ pub(crate) fn create(sandbox: Option<&str>) -> CreateOptions {
         snapshots: None,
         rotate: None,
         memory: burrow_model::MemorySpec::quiet(),
+        lease: None,
         idempotency: None,
     }
 }
@@ -321,6 +322,7 @@ pub(crate) fn no_change() -> UpdateOptions {
         snapshots: None,
         rotate: None,
         memory: None,
+        lease: None,
     }
 }
 

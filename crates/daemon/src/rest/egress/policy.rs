@@ -74,6 +74,7 @@ fn replaced(network: NetworkPolicy) -> UpdateOptions {
         snapshots: None,
         rotate: None,
         memory: None,
+        lease: None,
     }
 }
 

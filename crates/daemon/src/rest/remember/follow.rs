@@ -40,12 +40,7 @@ const TAKEN_UP_MAX: u32 = 512;
 
 /// Remembers an exec that nobody waits for, when it ends. Its sandbox may sleep meanwhile, and is not woken for this.
 /// `promise` undoes what failed: that comes first.
-pub(in crate::rest) fn remember_at_end(
-    app: &Arc<App>,
-    guest: &Guest,
-    exec: &ExecId,
-    promise: Option<Arc<Guarded>>,
-) {
+pub(crate) fn remember_at_end(app: &Arc<App>, guest: &Guest, exec: &ExecId, promise: Option<Arc<Guarded>>) {
     if guest.sandbox().spec.memory.remember == Remember::Off {
         return;
     }

@@ -56,7 +56,7 @@ struct Seen {
 }
 
 impl Remembering {
-    pub(in crate::rest) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             seen: Mutex::default(),
             slots: Arc::new(Semaphore::new(AT_ONCE_MAX)),
@@ -106,7 +106,7 @@ impl Remembering {
     }
 
     /// Keeps secrets that an exec is given in mind until it has ended, so that none of them is remembered.
-    pub(in crate::rest) fn given(&self, exec: &ExecId, secrets: Vec<String>) {
+    pub(crate) fn given(&self, exec: &ExecId, secrets: Vec<String>) {
         if secrets.is_empty() {
             return;
         }

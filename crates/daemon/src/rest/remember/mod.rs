@@ -31,10 +31,10 @@ mod known;
 mod tails;
 
 use files::files_changed;
-pub(super) use follow::remember_at_end;
+pub(crate) use follow::remember_at_end;
 pub(crate) use follow::resume;
 pub(crate) use known::Remembering;
-pub(super) use tails::Tails;
+pub(crate) use tails::Tails;
 use tails::tails_of;
 
 /// How long the answer of a failed exec waits for what is related to it.
@@ -44,7 +44,7 @@ const RELATED_PATIENCE: Duration = Duration::from_millis(50);
 const GUEST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An exec that has ended, with what is remembered of failures like it.
-pub(super) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, tails: &Tails) -> Exec {
+pub(crate) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, tails: &Tails) -> Exec {
     let mode = guest.sandbox().spec.memory.remember;
     let Some(outcome) = exec.outcome.clone() else { return exec };
     if mode == Remember::Off {

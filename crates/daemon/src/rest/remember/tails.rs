@@ -13,14 +13,14 @@ const TAIL_BYTES: usize = 16 << 10;
 
 /// The ends of both streams.
 #[derive(Clone, Debug, Default)]
-pub(in crate::rest) struct Tails {
+pub(crate) struct Tails {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
 impl Tails {
     /// Keeps the end. Copies little: twice the bound is let in before it is cut.
-    pub(in crate::rest) fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, stream: OutputStream, bytes: &[u8]) {
         let kept = match stream {
             OutputStream::Stdout => &mut self.stdout,
             OutputStream::Stderr => &mut self.stderr,

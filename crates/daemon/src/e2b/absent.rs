@@ -1,0 +1,49 @@
+//! What E2B has and Burrow does not: refused in words, to whoever has a key.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::any;
+
+use super::body::By;
+use super::error::Refusal;
+use crate::rest::App;
+use crate::rest::auth::Reader;
+
+pub(super) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route("/volumes", any(volumes))
+        .route("/volumes/{*rest}", any(volumes))
+        .route("/secrets", any(secrets))
+        .route("/secrets/{*rest}", any(secrets))
+        .route("/teams", any(teams))
+        .route("/teams/{*rest}", any(teams))
+}
+
+async fn volumes(_: By<Reader>) -> Refusal {
+    Refusal::absent(
+        "Burrow has no volumes of their own: a sandbox's disk is kept for as long as the sandbox is; pause it, snapshot it or \
+         fork it",
+    )
+}
+
+async fn secrets(_: By<Reader>) -> Refusal {
+    Refusal::absent(
+        "secrets are managed through Burrow's own API (`burrow secret set`, `/v1/secrets`), which says where each may be sent",
+    )
+}
+
+async fn teams(_: By<Reader>) -> Refusal {
+    Refusal::absent("Burrow has no teams; `burrow key` manages keys, each with its scope")
+}
+
+pub(super) async fn logs(_: By<Reader>) -> Refusal {
+    Refusal::absent("Burrow keeps no log of a whole sandbox; `burrow logs` and `burrow audit` show what ran")
+}
+
+pub(super) async fn builds(_: By<Reader>) -> Refusal {
+    Refusal::absent(
+        "this call of E2B's is older or newer than what Burrow has of builds; `burrow image build`, `pull` and `commit` make \
+         images, which are templates by their names",
+    )
+}

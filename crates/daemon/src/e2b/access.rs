@@ -1,0 +1,121 @@
+//! Tokens of one sandbox: for its envd, for its ports when they are private, and signatures made with the first.
+//!
+//! A token is an HMAC of the sandbox's id by a secret of this daemon's, so nothing is stored, and whether a token fits can be
+//! told of a sandbox that is gone. Signatures are E2B's: `v1_` and base64 of `sha256("path:operation:user:token[:expires]")`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use burrow_model::SandboxId;
+use ring::digest;
+
+use crate::gateway::Signer;
+use crate::rest::App;
+use crate::rest::error::ApiError;
+
+const ENVD_PURPOSE: &str = "burrow e2b envd v1";
+const TRAFFIC_PURPOSE: &str = "burrow e2b traffic v1";
+
+/// Longer than any token and any signature.
+const TEXT_BYTES_MAX: usize = 128;
+
+/// Opens envd.
+pub(crate) async fn envd_token(app: &App, sandbox: &SandboxId) -> Result<String, ApiError> {
+    Ok(app.gateway.signer(app).await?.token(ENVD_PURPOSE, sandbox))
+}
+
+/// Opens ports.
+pub(crate) async fn traffic_token(app: &App, sandbox: &SandboxId) -> Result<String, ApiError> {
+    Ok(app.gateway.signer(app).await?.token(TRAFFIC_PURPOSE, sandbox))
+}
+
+/// Whether a token opens this sandbox's envd.
+pub(crate) async fn opens_envd(app: &App, sandbox: &SandboxId, token: &str) -> Result<bool, ApiError> {
+    Ok(fits(app.gateway.signer(app).await?, ENVD_PURPOSE, sandbox, token))
+}
+
+/// Whether a token opens this sandbox's ports. Who may run programs inside may talk to them too.
+pub(crate) async fn opens_ports(app: &App, sandbox: &SandboxId, token: &str) -> Result<bool, ApiError> {
+    let signer = app.gateway.signer(app).await?;
+    Ok(fits(signer, TRAFFIC_PURPOSE, sandbox, token) || fits(signer, ENVD_PURPOSE, sandbox, token))
+}
+
+fn fits(signer: &Signer, purpose: &str, sandbox: &SandboxId, token: &str) -> bool {
+    token.len() <= TEXT_BYTES_MAX && same(signer.token(purpose, sandbox).as_bytes(), token.as_bytes())
+}
+
+/// What a signed address says.
+#[derive(Clone, Debug)]
+pub(super) struct Signed<'a> {
+    pub(super) path: &'a str,
+    pub(super) operation: &'static str,
+    pub(super) user: &'a str,
+    pub(super) expires: Option<&'a str>,
+    pub(super) signature: &'a str,
+}
+
+impl Signed<'_> {
+    /// Whether it was signed with this token; whether it still counts is the caller's to judge.
+    pub(super) fn is_by(&self, token: &str) -> bool {
+        if self.signature.len() > TEXT_BYTES_MAX {
+            return false;
+        }
+        let Self { path, operation, user, .. } = self;
+        let words = match self.expires {
+            None => format!("{path}:{operation}:{user}:{token}"),
+            Some(expires) => format!("{path}:{operation}:{user}:{token}:{expires}"),
+        };
+        let hash = digest::digest(&digest::SHA256, words.as_bytes());
+        let expected = format!("v1_{}", STANDARD_NO_PAD.encode(hash));
+        same(expected.as_bytes(), self.signature.trim_end_matches('=').as_bytes())
+    }
+}
+
+/// In a time that tells nothing but the lengths.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_opens_its_own_sandbox_for_its_own_purpose() {
+        let (signer, one, other) = (Signer::new(&[7; 32]), SandboxId::generate(), SandboxId::generate());
+        let token = signer.token(ENVD_PURPOSE, &one);
+        assert!(fits(&signer, ENVD_PURPOSE, &one, &token));
+        assert!(!fits(&signer, ENVD_PURPOSE, &other, &token), "another sandbox");
+        assert!(!fits(&signer, TRAFFIC_PURPOSE, &one, &token), "another purpose");
+        assert!(!fits(&Signer::new(&[8; 32]), ENVD_PURPOSE, &one, &token), "another daemon's");
+        for bad in ["", "x", &token[1..], &format!("{token}x"), &"x".repeat(1000)] {
+            assert!(!fits(&signer, ENVD_PURPOSE, &one, bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_signature_is_for_one_file_one_user_and_one_way() {
+        let words = "/a b:read:user:token:17";
+        let hash = STANDARD_NO_PAD.encode(digest::digest(&digest::SHA256, words.as_bytes()));
+        let signature = format!("v1_{hash}");
+        let good = Signed {
+            path: "/a b",
+            operation: "read",
+            user: "user",
+            expires: Some("17"),
+            signature: &signature,
+        };
+        assert!(good.is_by("token"));
+        assert!(!good.is_by("token2"));
+        for bad in [
+            Signed { path: "/a", ..good.clone() },
+            Signed { operation: "write", ..good.clone() },
+            Signed { user: "root", ..good.clone() },
+            Signed { expires: None, ..good.clone() },
+            Signed { expires: Some("18"), ..good.clone() },
+            Signed { signature: "v1_", ..good.clone() },
+            Signed { signature: "", ..good.clone() },
+        ] {
+            assert!(!bad.is_by("token"), "{bad:?}");
+        }
+    }
+}

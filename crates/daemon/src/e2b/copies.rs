@@ -1,0 +1,393 @@
+//! Files that a template's build copies.
+//!
+//! ```text
+//!   GET /templates/{template}/files/{hash} ─► an address for one upload ─ PUT a tar ─► kept until the build starts
+//!   the build starts ─► all of its uploads become one context, each below its hash
+//! ```
+//!
+//! Clients send their upload without a key, so its address is the proof: 128 random bits, good for one file of one build that
+//! has not been started. An archive is a stranger's; here it is only renamed, entry by entry, and unpacked as every context is.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use burrow_engine::BuildContext;
+use burrow_images::recipe::Copy;
+use flate2::read::GzDecoder;
+use http::StatusCode;
+use http_body_util::BodyExt as _;
+use rustix::fs::OFlags;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+
+use super::body::By;
+use super::error::Refusal;
+use super::show::Host;
+use crate::convert;
+use crate::rest::auth::Admin;
+use crate::rest::error::ApiError;
+use crate::rest::{App, Segments};
+
+/// Files that wait for their builds, all together.
+const UPLOADS_MAX: usize = 256;
+
+/// How long a file waits for its build.
+const KEPT_FOR: Duration = Duration::from_secs(3600);
+
+/// Longest silence in the middle of an upload.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+
+/// Clients' hashes are hexadecimal SHA-256.
+const HASH_CHARACTERS_MAX: usize = 128;
+
+#[derive(Debug, Default)]
+pub(crate) struct Copies(Mutex<HashMap<String, Upload>>);
+
+#[derive(Debug)]
+struct Upload {
+    build: String,
+    hash: String,
+    /// Once it is here, whole.
+    file: Option<File>,
+    since: Instant,
+}
+
+impl Copies {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Upload>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one file of one build; `None` where it is here already.
+    fn add(&self, build: &str, hash: &str) -> Result<Option<String>, Refusal> {
+        let mut all = self.lock();
+        all.retain(|_, upload| upload.since.elapsed() < KEPT_FOR);
+        if all.values().any(|upload| upload.build == build && upload.hash == hash && upload.file.is_some()) {
+            return Ok(None);
+        }
+        if all.len() >= UPLOADS_MAX {
+            let message = "there are too many files that wait for builds; try again later";
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, message));
+        }
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the kernel's random generator answers");
+        let id = format!("{:032x}", u128::from_le_bytes(bytes));
+        let upload =
+            Upload { build: build.to_owned(), hash: hash.to_owned(), file: None, since: Instant::now() };
+        all.insert(id.clone(), upload);
+        Ok(Some(id))
+    }
+
+    /// All that came for a build, which is theirs from now on.
+    pub(super) fn take(&self, build: &str) -> Vec<(String, File)> {
+        let mut all = self.lock();
+        let own = |(_, upload): &(&String, &Upload)| upload.build == build;
+        let ids: Vec<String> = all.iter().filter(own).map(|(id, _)| id.clone()).collect();
+        let own = ids.iter().filter_map(|id| all.remove(id));
+        own.filter_map(|upload| Some((upload.hash, upload.file?))).collect()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct FilePath {
+    template: String,
+    hash: String,
+}
+
+/// Where to send a file to.
+pub(super) async fn place(
+    State(app): State<Arc<App>>,
+    By(caller): By<Admin>,
+    host: Host,
+    By(Segments(path)): By<Segments<FilePath>>,
+) -> Result<Response, Refusal> {
+    check_hash(&path.hash)?;
+    let build = app.builds.waiting(caller.tenant(), &path.template)?;
+    let shown = match app.copies.add(&build, &path.hash)? {
+        None => json!({ "present": true }),
+        Some(id) => {
+            json!({ "present": false, "url": format!("{}/templates/uploads/{id}", host.origin(&app)) })
+        }
+    };
+    Ok((StatusCode::CREATED, Json(shown)).into_response())
+}
+
+fn check_hash(hash: &str) -> Result<(), Refusal> {
+    let good = (1..=HASH_CHARACTERS_MAX).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    if good { Ok(()) } else { Err(Refusal::invalid("a hash is hexadecimal")) }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct UploadPath {
+    upload: String,
+}
+
+/// By its address alone: clients send no key along.
+pub(super) async fn upload(
+    State(app): State<Arc<App>>,
+    By(Segments(path)): By<Segments<UploadPath>>,
+    body: Body,
+) -> Result<StatusCode, Refusal> {
+    let unknown = || Refusal::new(StatusCode::NOT_FOUND, "there is no such upload, or its build has begun");
+    if !app.copies.lock().contains_key(&path.upload) {
+        return Err(unknown());
+    }
+    let file = unnamed(&app.config.state_dir)?;
+    let file = receive(file, body, app.config.bounds.image_upload_bytes).await?;
+    match app.copies.lock().get_mut(&path.upload) {
+        Some(upload) => upload.file = Some(file),
+        None => return Err(unknown()),
+    }
+    Ok(StatusCode::OK)
+}
+
+/// A file that is gone with its descriptor.
+fn unnamed(folder: &Path) -> Result<File, Refusal> {
+    let flags = i32::try_from(OFlags::TMPFILE.bits()).unwrap_or_default();
+    let opened = File::options().read(true).write(true).mode(0o600).custom_flags(flags).open(folder);
+    opened.map_err(|error| ApiError::internal("could not make a file for an upload", error).into())
+}
+
+async fn receive(file: File, mut body: Body, bytes_max: u64) -> Result<File, Refusal> {
+    let mut file = tokio::fs::File::from_std(file);
+    let mut total = 0u64;
+    loop {
+        let frame = timeout(SILENCE_MAX, body.frame()).await;
+        let frame =
+            frame.map_err(|_| Refusal::invalid("the client fell silent in the middle of an upload"))?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|_| Refusal::invalid("the upload broke off"))?;
+        let Ok(bytes) = frame.into_data() else { continue };
+        total += bytes.len() as u64;
+        if total > bytes_max {
+            let message = format!("an upload is larger than {bytes_max} bytes");
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        tokio::io::AsyncWriteExt::write_all(&mut file, &bytes).await.map_err(could_not_keep)?;
+    }
+    tokio::io::AsyncWriteExt::flush(&mut file).await.map_err(could_not_keep)?;
+    Ok(file.into_std().await)
+}
+
+fn could_not_keep(error: io::Error) -> Refusal {
+    ApiError::internal("could not keep an upload", error).into()
+}
+
+/// All uploads of a build as one context.
+pub(super) async fn context(app: &Arc<App>, uploads: Vec<(String, File)>) -> Result<BuildContext, Refusal> {
+    let whole = unnamed(&app.config.state_dir)?;
+    let bytes_max = app.config.bounds.image_upload_bytes;
+    let joined = tokio::task::spawn_blocking(move || join(whole, uploads, bytes_max)).await;
+    let joined =
+        joined.map_err(|error| Refusal::from(ApiError::internal("could not read uploads", error)))?;
+    let whole = joined
+        .map_err(|error| Refusal::invalid(format!("could not read a copied file's archive: {error}")))?;
+    Ok(app.engine.open_context(Box::new(whole)).await?)
+}
+
+/// Blocks. Nothing is unpacked: entries get another name.
+fn join(whole: File, uploads: Vec<(String, File)>, bytes_max: u64) -> io::Result<File> {
+    let mut builder = tar::Builder::new(whole);
+    let mut header = tar::Header::new_gnu();
+    header.set_size(2);
+    header.set_mode(0o600);
+    builder.append_data(&mut header, "request", &b"{}"[..])?;
+    for (hash, mut file) in uploads {
+        let below = Path::new("context").join(&hash);
+        // Whoever copies a directory without files copies a directory.
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_size(0);
+        header.set_mode(0o755);
+        builder.append_data(&mut header, &below, io::empty())?;
+        file.rewind()?;
+        let mut magic = [0; 2];
+        let packed = file.read(&mut magic)? == 2 && magic == [0x1f, 0x8b];
+        file.rewind()?;
+        let plain: Box<dyn Read> = if packed { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
+        rename(&mut builder, plain.take(bytes_max), &below)?;
+    }
+    let mut whole = builder.into_inner()?;
+    whole.flush()?;
+    whole.rewind()?;
+    Ok(whole)
+}
+
+fn rename(builder: &mut tar::Builder<File>, plain: impl Read, below: &Path) -> io::Result<()> {
+    let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+    for entry in tar::Archive::new(plain).entries()? {
+        let mut entry = entry?;
+        let path = inside(&entry.path()?).ok_or_else(|| refused("a name leads out of it"))?;
+        let path = below.join(path);
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(entry.header().mode()? & 0o7777);
+        header.set_mtime(entry.header().mtime()?);
+        header.set_size(0);
+        match entry.header().entry_type() {
+            tar::EntryType::Regular | tar::EntryType::Continuous => {
+                header.set_size(entry.size());
+                builder.append_data(&mut header, path, &mut entry)?;
+            }
+            tar::EntryType::Directory => {
+                header.set_entry_type(tar::EntryType::Directory);
+                builder.append_data(&mut header, path, io::empty())?;
+            }
+            tar::EntryType::Symlink => {
+                header.set_entry_type(tar::EntryType::Symlink);
+                let target = entry.link_name()?.ok_or_else(|| refused("a link leads nowhere"))?.into_owned();
+                builder.append_link(&mut header, path, target)?;
+            }
+            tar::EntryType::Link => {
+                header.set_entry_type(tar::EntryType::Link);
+                let target = entry.link_name()?.and_then(|target| inside(&target));
+                let target = target.ok_or_else(|| refused("a link leads out of it"))?;
+                builder.append_link(&mut header, path, below.join(target))?;
+            }
+            _ => return Err(refused("it holds something else than files, directories and links")),
+        }
+    }
+    Ok(())
+}
+
+/// A path without anything that leads elsewhere.
+fn inside(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::Normal(name) => plain.push(name),
+            std::path::Component::CurDir => {}
+            std::path::Component::ParentDir
+            | std::path::Component::RootDir
+            | std::path::Component::Prefix(_) => return None,
+        }
+    }
+    Some(plain)
+}
+
+/// A step that copies: source, destination, owner and mode, as clients write them; and which upload it is.
+pub(super) fn step(args: &[String], hash: Option<&str>, workdir: Option<&str>) -> Result<Copy, Refusal> {
+    let text = |index: usize| args.get(index).map(String::as_str).unwrap_or_default();
+    let (from, to, owner, mode) = (text(0), text(1), text(2), text(3));
+    let hash = hash.ok_or_else(|| Refusal::invalid("a step `COPY` lacks `filesHash`"))?;
+    check_hash(hash)?;
+    if from.contains(['*', '?', '[', '{']) {
+        return Err(Refusal::absent(
+            "Burrow copies files and directories by their names, not by patterns: name each of them",
+        ));
+    }
+    let below = inside(Path::new(from))
+        .ok_or_else(|| Refusal::invalid("a step `COPY` leads out of its directory"))?;
+    let from = Path::new(hash).join(below).to_string_lossy().into_owned();
+    let to = match (to.starts_with('/'), workdir) {
+        (true, _) => to.to_owned(),
+        (false, Some(workdir)) => {
+            format!("{}/{}", workdir.trim_end_matches('/'), to.trim_start_matches("./"))
+        }
+        (false, None) => {
+            return Err(Refusal::invalid(
+                "a step `COPY` needs an absolute destination, or a `WORKDIR` before it",
+            ));
+        }
+    };
+    convert::check_path("COPY", &to)?;
+    let mode = match mode {
+        "" => None,
+        digits => {
+            let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777);
+            Some(mode.ok_or_else(|| Refusal::invalid("a step `COPY` has a mode that is none"))?)
+        }
+    };
+    for name in owner.split(':').filter(|_| !owner.is_empty()) {
+        convert::user("COPY", name)?;
+    }
+    Ok(Copy { from, to, owner: Some(owner.to_owned()).filter(|owner| !owner.is_empty()), mode })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(entries: &[(&str, tar::EntryType, &str)]) -> File {
+        let mut builder = tar::Builder::new(tempfile::tempfile().unwrap());
+        for (name, kind, content) in entries {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_mode(0o644);
+            header.set_mtime(17);
+            header.set_size(0);
+            if kind.is_file() {
+                header.set_size(content.len() as u64);
+            } else {
+                header.set_link_name(content).unwrap();
+            }
+            // As a stranger would: whatever the name is.
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_cksum();
+            let bytes = if kind.is_file() { content.as_bytes() } else { b"" };
+            builder.append(&header, bytes).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    fn joined(entries: &[(&str, tar::EntryType, &str)]) -> io::Result<Vec<String>> {
+        let whole = join(tempfile::tempfile().unwrap(), vec![("ab".to_owned(), archive(entries))], 1 << 20)?;
+        let names = tar::Archive::new(whole)
+            .entries()?
+            .map(|entry| Ok(entry?.path()?.to_string_lossy().trim_end_matches('/').to_owned()));
+        names.collect()
+    }
+
+    #[test]
+    fn uploads_lie_side_by_side_below_their_hashes() {
+        use tar::EntryType::{Link, Regular, Symlink};
+        let names = joined(&[
+            ("app/a.py", Regular, "x"),
+            ("./b", Regular, ""),
+            ("l", Symlink, "/etc"),
+            ("h", Link, "b"),
+        ]);
+        let expected =
+            ["request", "context/ab", "context/ab/app/a.py", "context/ab/b", "context/ab/l", "context/ab/h"];
+        assert_eq!(names.unwrap(), expected);
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_refused() {
+        use tar::EntryType::{Char, Link, Regular};
+        for bad in
+            [("../x", Regular, ""), ("/x", Regular, ""), ("a/../../x", Regular, ""), ("h", Link, "../x")]
+        {
+            assert!(joined(&[bad]).is_err(), "{bad:?}");
+        }
+        assert!(joined(&[("dev", Char, "")]).is_err());
+    }
+
+    #[test]
+    fn a_copy_says_what_goes_where() {
+        let of = |args: [&str; 4], workdir| step(&args.map(str::to_owned), Some("ab"), workdir);
+        let copy = of(["./app", "/srv/app", "user", "0755"], None).unwrap();
+        assert_eq!((copy.from.as_str(), copy.to.as_str()), ("ab/app", "/srv/app"));
+        assert_eq!((copy.owner.as_deref(), copy.mode), (Some("user"), Some(0o755)));
+        assert_eq!(of(["a", "b/", "", ""], Some("/w")).unwrap().to, "/w/b/");
+        for bad in [
+            ["*.py", "/a", "", ""],
+            ["../a", "/a", "", ""],
+            ["a", "b", "", ""],
+            ["a", "/b", "", "9"],
+            ["a", "/b", "x y", ""],
+        ] {
+            assert!(of(bad, None).is_err(), "{bad:?}");
+        }
+        assert!(step(&["a".to_owned(), "/b".to_owned()], None, None).is_err());
+        assert!(step(&["a".to_owned(), "/b".to_owned()], Some("../x"), None).is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! Files as envd shows them.
+
+use burrow_guest::protocol::{FileEntry, FileKind};
+use serde_json::{Value, json};
+
+use super::super::show::time;
+
+/// `target` is what a link leads to, where that is known.
+pub(super) fn shown(entry: &FileEntry, target: Option<&FileEntry>) -> Value {
+    let is_link = entry.kind == FileKind::Symlink;
+    let meant = target.unwrap_or(entry);
+    let mut shown = json!({
+        "name": entry.name,
+        "path": entry.path,
+        "type": kind(meant.kind),
+        // Proto's 64-bit numbers are texts in JSON.
+        "size": meant.size.to_string(),
+        "mode": meant.mode & 0o7777,
+        "permissions": permissions(meant),
+        "owner": entry.user.clone().unwrap_or_else(|| entry.uid.to_string()),
+        "group": entry.group.clone().unwrap_or_else(|| entry.gid.to_string()),
+        "modifiedTime": time(u64::try_from(entry.modified_ms).unwrap_or_default()),
+        "isSymlink": is_link,
+    });
+    if let Some(target) = &entry.target {
+        shown["symlinkTarget"] = target.clone().into();
+    }
+    shown
+}
+
+fn kind(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::File => "FILE_TYPE_FILE",
+        FileKind::Directory => "FILE_TYPE_DIRECTORY",
+        FileKind::Symlink => "FILE_TYPE_SYMLINK",
+        FileKind::Other => "FILE_TYPE_UNSPECIFIED",
+    }
+}
+
+/// As `ls -l` writes them.
+fn permissions(entry: &FileEntry) -> String {
+    let first = match entry.kind {
+        FileKind::File | FileKind::Other => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'L',
+    };
+    let bit = |place: u32| entry.mode & (1 << place) != 0;
+    let letters = (0..9).rev().map(|place| match (bit(place), place % 3) {
+        (false, _) => '-',
+        (true, 2) => 'r',
+        (true, 1) => 'w',
+        (true, _) => 'x',
+    });
+    std::iter::once(first).chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(kind: FileKind, mode: u32) -> FileEntry {
+        FileEntry {
+            name: "a".to_owned(),
+            path: "/b/a".to_owned(),
+            kind,
+            size: 1 << 40,
+            mode,
+            uid: 1000,
+            gid: 7,
+            user: Some("user".to_owned()),
+            group: None,
+            modified_ms: 0,
+            target: (kind == FileKind::Symlink).then(|| "/c".to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_entry_is_written_as_clients_read_it() {
+        let shown = shown(&entry(FileKind::File, 0o640), None);
+        assert_eq!(shown["size"], "1099511627776");
+        assert_eq!(shown["permissions"], "-rw-r-----");
+        assert_eq!((&shown["owner"], &shown["group"]), (&json!("user"), &json!("7")));
+        assert_eq!(shown["type"], "FILE_TYPE_FILE");
+    }
+
+    #[test]
+    fn a_link_is_shown_as_what_it_leads_to() {
+        let link = entry(FileKind::Symlink, 0o777);
+        let shown = shown(&link, Some(&entry(FileKind::Directory, 0o755)));
+        assert_eq!(
+            (&shown["type"], &shown["permissions"]),
+            (&json!("FILE_TYPE_DIRECTORY"), &json!("drwxr-xr-x"))
+        );
+        assert_eq!((&shown["symlinkTarget"], &shown["isSymlink"]), (&json!("/c"), &json!(true)));
+    }
+}

@@ -1,0 +1,292 @@
+//! Whole files over plain HTTP: downloads, uploads, and addresses that were signed for one of either.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{FromRequestParts as _, Request, State};
+use axum::response::{IntoResponse, Response};
+use burrow_engine::Guest;
+use burrow_guest::protocol::{FileEntry, Request as GuestRequest, WriteFile};
+use burrow_model::SandboxId;
+use bytes::Bytes;
+use flate2::write::GzDecoder;
+use futures_util::{StreamExt as _, stream};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RANGE};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::super::access::{self, Signed};
+use super::super::error::Refusal;
+use super::multipart::Multipart;
+use super::{Addressee, Inside, User};
+use crate::audit::Trace;
+use crate::rest::App;
+use crate::rest::files::read_file;
+use crate::rest::input::Params;
+use crate::rest::upload::{linger, upload};
+
+/// Sandboxes whose tokens one signed address is tried with: more are never on one host by default.
+const TRIED_MAX: usize = 100_000;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Query {
+    path: Option<String>,
+    username: Option<String>,
+    signature: Option<String>,
+    signature_expiration: Option<String>,
+}
+
+pub(super) async fn read(State(app): State<Arc<App>>, request: Request) -> Result<Response, Response> {
+    let (mut parts, _) = request.into_parts();
+    let (query, inside) = admitted(&app, &mut parts, "read").await?;
+    let answer = async {
+        let path = query.path.as_deref().ok_or_else(|| Refusal::invalid("`path` is missing"))?;
+        let guest = inside.guest(&app).await?;
+        let path = inside.path(&guest, &inside.as_user()?, path).await?;
+        let range = parts.headers.get(RANGE).and_then(|value| value.to_str().ok());
+        Ok::<_, Refusal>(read_file(guest, path, range).await?)
+    };
+    answer.await.map_err(Refusal::into_response)
+}
+
+pub(super) async fn write(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>, Response> {
+    let (mut parts, body) = request.into_parts();
+    let (query, inside) = admitted(&app, &mut parts, "write").await?;
+    let written = async {
+        refuse_metadata(&parts.headers)?;
+        let guest = inside.guest(&app).await?;
+        let target = Target { user: inside.as_user()?, guest: &guest, inside: &inside };
+        let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let kind = text(&CONTENT_TYPE);
+        if kind.trim_start().to_ascii_lowercase().starts_with("multipart/form-data") {
+            return target.take_parts(Multipart::new(kind, body)?, query.path.as_deref()).await;
+        }
+        let path = query.path.as_deref().ok_or_else(|| Refusal::invalid("`path` is missing"))?;
+        let body = match text(&CONTENT_ENCODING) {
+            "" | "identity" => body,
+            "gzip" => unpacked(body),
+            _ => return Err(Refusal::absent("Burrow reads uploads plain or as gzip")),
+        };
+        let place = target.place(path).await?;
+        Ok(vec![shown(&target.put(&place, body).await?)])
+    };
+    written.await.map(|entries| Json(Value::Array(entries))).map_err(Refusal::into_response)
+}
+
+fn refuse_metadata(headers: &HeaderMap) -> Result<(), Refusal> {
+    match headers.keys().any(|name| name.as_str().starts_with("x-metadata-")) {
+        true => Err(Refusal::absent("Burrow keeps no metadata of files")),
+        false => Ok(()),
+    }
+}
+
+/// By token or key as every call, or by its signature.
+async fn admitted(
+    app: &Arc<App>,
+    parts: &mut Parts,
+    operation: &'static str,
+) -> Result<(Query, Inside), Response> {
+    let Params(query) = Params::<Query>::from_request_parts(parts, app)
+        .await
+        .map_err(|error| Refusal::from(error).into_response())?;
+    let Some(signature) = &query.signature else {
+        let inside = Inside::from_request_parts(parts, app).await?;
+        let user = query.username.clone();
+        return Ok((query, inside.named(user)));
+    };
+    let signed = Signed {
+        path: query.path.as_deref().unwrap_or_default(),
+        operation,
+        user: query.username.as_deref().unwrap_or_default(),
+        expires: query.signature_expiration.as_deref(),
+        signature,
+    };
+    let inside = by_signature(app, parts, &signed).await.map_err(Refusal::into_response)?;
+    let user = query.username.clone();
+    Ok((query, inside.named(user)))
+}
+
+/// Without a sandbox in its address, every sandbox's token is tried: that is what finds it.
+async fn by_signature(app: &Arc<App>, parts: &Parts, signed: &Signed<'_>) -> Result<Inside, Refusal> {
+    let refused =
+        || Refusal::new(StatusCode::UNAUTHORIZED, "the signature does not fit, or does not count any more");
+    let now = app.engine.now_ms() / 1000;
+    let counts = signed.expires.is_none_or(|text| text.parse::<u64>().is_ok_and(|expires| expires > now));
+    if !counts {
+        return Err(refused());
+    }
+    let named = parts.extensions.get::<Addressee>().cloned().and_then(|Addressee(text)| text);
+    let candidates: Vec<SandboxId> = match named {
+        Some(text) => text.parse().into_iter().collect(),
+        None => app.engine.known().into_iter().take(TRIED_MAX).collect(),
+    };
+    let mut found = None;
+    for id in candidates {
+        if signed.is_by(&access::envd_token(app, &id).await?) {
+            found = Some(id);
+            break;
+        }
+    }
+    let sandbox = found.ok_or_else(refused)?;
+    let tenant = app.engine.owner(&sandbox).ok_or_else(refused)?;
+    let trace = parts.extensions.get::<Trace>().cloned();
+    if let Some(trace) = &trace {
+        trace.asked_inside(&tenant, &sandbox, true);
+    }
+    Ok(Inside { tenant, sandbox, user: None, timeout: None, keepalive: super::KEEPALIVE, trace })
+}
+
+fn shown(entry: &FileEntry) -> Value {
+    json!({ "path": entry.path, "name": entry.name, "type": "file" })
+}
+
+/// Where uploads go.
+struct Target<'a> {
+    guest: &'a Guest,
+    inside: &'a Inside,
+    user: User,
+}
+
+impl Target<'_> {
+    async fn place(&self, path: &str) -> Result<String, Refusal> {
+        Ok(self.inside.path(self.guest, &self.user, path).await?)
+    }
+
+    /// One file, replaced as a whole or not at all.
+    async fn put(&self, path: &str, body: Body) -> Result<FileEntry, Refusal> {
+        let owner = self.owner().await?;
+        let write = WriteFile {
+            path: path.to_owned(),
+            mode: None,
+            user: owner,
+            parents: true,
+            offset: None,
+            sync: false,
+        };
+        Ok(upload(self.guest, &GuestRequest::Write(write), body).await?)
+    }
+
+    /// The usual user, where the image has one. Asked before a body that can be sent but once.
+    async fn owner(&self) -> Result<Option<String>, Refusal> {
+        let there = self.user.named || super::home(self.guest, &self.user.name).await?.is_some();
+        Ok(there.then(|| self.user.name.clone()))
+    }
+
+    /// Every part is a file, at the path of its own name unless the address has one.
+    async fn take_parts(&self, mut parts: Multipart, path: Option<&str>) -> Result<Vec<Value>, Refusal> {
+        let mut written = Vec::new();
+        let taken = async {
+            while let Some(part) = parts.next_part().await? {
+                if part.name != "file" {
+                    return Err(Refusal::invalid("every part of an upload is named `file`"));
+                }
+                let named = path.filter(|path| !path.is_empty()).or(part.filename.as_deref());
+                let named = named.ok_or_else(|| Refusal::invalid("a file has no path"))?;
+                let place = self.place(named).await?;
+                written.push(shown(&self.take_part(&mut parts, &place).await?));
+            }
+            Ok(())
+        };
+        match taken.await {
+            Ok(()) => Ok(written),
+            Err(refusal) => {
+                // Who still sends reads the answer only when it has been listened to for a moment.
+                linger(parts.into_body());
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn take_part(&self, parts: &mut Multipart, place: &str) -> Result<FileEntry, Refusal> {
+        let (pieces, mut waiting) = mpsc::channel::<io::Result<Bytes>>(1);
+        let body = Body::from_stream(stream::poll_fn(move |ctx| waiting.poll_recv(ctx)));
+        let (put, pumped) = tokio::join!(self.put(place, body), pump(parts, pieces));
+        // Where both failed the body is the cause.
+        pumped?;
+        put
+    }
+}
+
+/// Ends without an error where nobody takes more: the other half knows why.
+async fn pump(parts: &mut Multipart, pieces: mpsc::Sender<io::Result<Bytes>>) -> Result<(), Refusal> {
+    loop {
+        match parts.chunk().await {
+            Ok(Some(piece)) => {
+                if pieces.send(Ok(piece)).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Ok(None) => return Ok(()),
+            Err(refusal) => {
+                // The guest sees no end, and so keeps nothing of it.
+                let _ = pieces.send(Err(io::Error::other("the body broke off"))).await;
+                return Err(refusal);
+            }
+        }
+    }
+}
+
+/// Of what is packed, unpacked at once: a thousand times as much is held for a moment.
+const PACKED_BYTES: usize = 4 << 10;
+
+/// As it was before it was packed, piece by piece; how much that is, the sandbox's disk bounds.
+fn unpacked(body: Body) -> Body {
+    let state = (body.into_data_stream(), Bytes::new(), Some(GzDecoder::new(Vec::new())));
+    Body::from_stream(stream::try_unfold(state, |(mut packed, mut waiting, decoder)| async move {
+        let Some(mut decoder) = decoder else { return Ok(None) };
+        loop {
+            if waiting.is_empty() {
+                match packed.next().await {
+                    Some(Ok(bytes)) => waiting = bytes,
+                    Some(Err(error)) => return Err(io::Error::other(error)),
+                    None => {
+                        let plain = Bytes::from(decoder.finish()?);
+                        return Ok(Some((plain, (packed, waiting, None))));
+                    }
+                }
+            }
+            let piece = waiting.split_to(waiting.len().min(PACKED_BYTES));
+            decoder.write_all(&piece)?;
+            let plain = Bytes::from(std::mem::take(decoder.get_mut()));
+            if !plain.is_empty() {
+                return Ok(Some((plain, (packed, waiting, Some(decoder)))));
+            }
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_packed_comes_out_in_bounded_pieces() {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        let plain = vec![0; 64 << 20];
+        encoder.write_all(&plain).unwrap();
+        let packed = encoder.finish().unwrap();
+        let mut body = unpacked(Body::from(packed.clone()));
+        let (mut total, mut largest) = (0, 0);
+        while let Some(frame) = body.frame().await {
+            let length = frame.unwrap().into_data().unwrap().len();
+            (total, largest) = (total + length, largest.max(length));
+        }
+        assert_eq!(total, plain.len());
+        assert!(largest <= 8 << 20, "{largest}");
+        let mut broken = unpacked(Body::from(packed[..packed.len() / 2].to_vec()));
+        let mut failed = false;
+        while let Some(frame) = broken.frame().await {
+            failed |= frame.is_err();
+        }
+        assert!(failed, "half of it is not the whole");
+    }
+}

@@ -1,0 +1,140 @@
+//! Directories and what is in them: stat, make, move, list, remove.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use burrow_engine::{EngineError, Guest};
+use burrow_guest::protocol::{ErrorCode as GuestCode, FileEntry, FileKind, Request};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::error::{RpcCode, RpcError};
+use super::connect::Unary;
+use super::{Inside, entry};
+use crate::rest::App;
+use crate::rest::listing;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PathRequest {
+    #[serde(default)]
+    path: String,
+}
+
+/// With what it leads to, if it is a link that leads anywhere.
+pub(super) async fn look(guest: &Guest, path: String) -> Result<Value, RpcError> {
+    let found: FileEntry = guest.call(&Request::Stat { path: path.clone(), follow: false }).await?;
+    let target = match found.kind {
+        FileKind::Symlink => guest.call::<FileEntry>(&Request::Stat { path, follow: true }).await.ok(),
+        FileKind::File | FileKind::Directory | FileKind::Other => None,
+    };
+    Ok(entry::shown(&found, target.as_ref()))
+}
+
+pub(super) async fn stat(
+    State(app): State<Arc<App>>,
+    inside: Inside,
+    Unary(request): Unary<PathRequest>,
+) -> Result<Json<Value>, RpcError> {
+    let guest = inside.guest(&app).await?;
+    let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+    Ok(Json(json!({ "entry": look(&guest, path).await? })))
+}
+
+pub(super) async fn make_directory(
+    State(app): State<Arc<App>>,
+    inside: Inside,
+    Unary(request): Unary<PathRequest>,
+) -> Result<Json<Value>, RpcError> {
+    let guest = inside.guest(&app).await?;
+    let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+    // With parents an existing one is fine to the guest, and news to E2B's clients.
+    let there = guest.call::<FileEntry>(&Request::Stat { path: path.clone(), follow: true }).await;
+    if there.is_ok() {
+        return Err(RpcError::new(RpcCode::AlreadyExists, format!("`{path}` exists")));
+    }
+    Ok(Json(json!({ "entry": entry::shown(&made(&guest, &inside, path).await?, None) })))
+}
+
+async fn made(guest: &Guest, inside: &Inside, path: String) -> Result<FileEntry, RpcError> {
+    let user = inside.as_user()?;
+    let request = |user| Request::MakeDir { path: path.clone(), parents: true, mode: None, user };
+    match guest.call(&request(Some(user.name.clone()))).await {
+        Err(EngineError::Guest { source, .. }) if source.code == GuestCode::UnknownUser && !user.named => {
+            Ok(guest.call(&request(None)).await?)
+        }
+        made => Ok(made?),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct MoveRequest {
+    #[serde(default)]
+    source: String,
+    #[serde(default)]
+    destination: String,
+}
+
+pub(super) async fn rename(
+    State(app): State<Arc<App>>,
+    inside: Inside,
+    Unary(request): Unary<MoveRequest>,
+) -> Result<Json<Value>, RpcError> {
+    let guest = inside.guest(&app).await?;
+    let user = inside.as_user()?;
+    let from = inside.path(&guest, &user, &request.source).await?;
+    let to = inside.path(&guest, &user, &request.destination).await?;
+    let moved = match guest.call::<FileEntry>(&Request::Move { from: from.clone(), to: to.clone() }).await {
+        // Either of them: only what is to be moved must be there.
+        Err(EngineError::Guest { source, .. }) if source.code == GuestCode::NotFound => {
+            guest.call::<FileEntry>(&Request::Stat { path: from.clone(), follow: false }).await?;
+            if let Some((parent, _)) = to.rsplit_once('/').filter(|(parent, _)| !parent.is_empty()) {
+                made(&guest, &inside, parent.to_owned()).await?;
+            }
+            guest.call(&Request::Move { from, to }).await?
+        }
+        moved => moved?,
+    };
+    Ok(Json(json!({ "entry": entry::shown(&moved, None) })))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ListRequest {
+    #[serde(default)]
+    path: String,
+    #[serde(default)]
+    depth: u32,
+}
+
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    inside: Inside,
+    Unary(request): Unary<ListRequest>,
+) -> Result<Response, RpcError> {
+    let depth = request.depth.max(1);
+    if depth > listing::DEPTH_MAX {
+        return Err(RpcError::invalid(format!("`depth` must be at most {}", listing::DEPTH_MAX)));
+    }
+    let guest = inside.guest(&app).await?;
+    let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+    let shown = |found: FileEntry| entry::shown(&found, None);
+    Ok(listing::listed(guest, path, depth, shown).await?)
+}
+
+/// What is not there is gone already.
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    inside: Inside,
+    Unary(request): Unary<PathRequest>,
+) -> Result<Json<Value>, RpcError> {
+    let guest = inside.guest(&app).await?;
+    let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+    match guest.call::<()>(&Request::Remove { path, recursive: true }).await {
+        Err(EngineError::Guest { source, .. }) if source.code == GuestCode::NotFound => Ok(Json(json!({}))),
+        removed => {
+            removed?;
+            Ok(Json(json!({})))
+        }
+    }
+}

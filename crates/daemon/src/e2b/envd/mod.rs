@@ -1,0 +1,340 @@
+//! What E2B's agent does inside its sandboxes, done from outside: processes, files, watches.
+//!
+//! ```text
+//!   Front ─► (Addressee) ─► the same layers as every route ─► Inside: token ─► handler ─► guest
+//! ```
+//!
+//! A request is let in by the sandbox's own token (`X-Access-Token`), by a key with the scope `exec`, or, for one file, by a
+//! signature. Who has none of them is told so alike of sandboxes that exist and of others; who has one of a sandbox that is
+//! gone is told that.
+
+mod connect;
+mod entry;
+mod files;
+mod filesystem;
+mod input;
+mod multipart;
+mod output;
+mod process;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, Request};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use burrow_engine::{EngineError, Guest};
+use burrow_guest::protocol::{FileEntry, Frame, ReadFile, Request as GuestRequest};
+use burrow_model::{SandboxId, TenantId};
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use serde_json::json;
+
+use super::access;
+use super::error::{Refusal, RpcCode, RpcError};
+use crate::audit::Trace;
+use crate::convert;
+use crate::rest::App;
+use crate::rest::auth::Executor;
+use crate::rest::error::ApiError;
+pub(crate) use watch::Watchers;
+
+const SANDBOX_ID: &str = "e2b-sandbox-id";
+const SANDBOX_PORT: &str = "e2b-sandbox-port";
+const ACCESS_TOKEN: &str = "x-access-token";
+
+/// Who commands run as and files belong to when nobody is named.
+const DEFAULT_USER: &str = "user";
+
+/// How often a silent stream shows that it lives, when its client does not say; and what it may say.
+const KEEPALIVE: Duration = Duration::from_secs(90);
+const KEEPALIVE_SECONDS: std::ops::RangeInclusive<u64> = 1..=3600;
+
+/// Of `/etc/passwd`, looked at for a user's home.
+const PASSWD_BYTES_MAX: u64 = 256 << 10;
+
+pub(crate) fn routes() -> Router<Arc<App>> {
+    let process = |call: &str| format!("/process.Process/{call}");
+    let filesystem = |call: &str| format!("/filesystem.Filesystem/{call}");
+    Router::new()
+        .route("/health", get(health))
+        .route("/files", get(files::read).post(files::write))
+        .route(&process("Start"), post(process::start))
+        .route(&process("Connect"), post(process::connect))
+        .route(&process("List"), post(process::list))
+        .route(&process("Update"), post(process::update))
+        .route(&process("SendSignal"), post(process::signal))
+        .route(&process("SendInput"), post(input::send))
+        .route(&process("StreamInput"), post(input::stream))
+        .route(&process("CloseStdin"), post(input::close))
+        .route(&filesystem("Stat"), post(filesystem::stat))
+        .route(&filesystem("MakeDir"), post(filesystem::make_directory))
+        .route(&filesystem("Move"), post(filesystem::rename))
+        .route(&filesystem("ListDir"), post(filesystem::list))
+        .route(&filesystem("Remove"), post(filesystem::remove))
+        .route(&filesystem("WatchDir"), post(watch::watch))
+        .route(&filesystem("CreateWatcher"), post(watch::create))
+        .route(&filesystem("GetWatcherEvents"), post(watch::events))
+        .route(&filesystem("RemoveWatcher"), post(watch::remove))
+        .fallback(no_such_call)
+}
+
+/// Whose envd a request is for, as it was written. Without one, the request is a signed address of a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Addressee(pub(crate) Option<String>);
+
+/// What the headers say: the sandbox, and the port of it.
+pub(crate) fn addressed(headers: &HeaderMap) -> Option<(String, u16)> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let sandbox = text(SANDBOX_ID).filter(|id| !id.is_empty())?;
+    let port = match text(SANDBOX_PORT) {
+        None => super::ENVD_PORT,
+        Some(port) => port.parse().ok()?,
+    };
+    Some((sandbox.to_owned(), port))
+}
+
+/// Whether this is an address of a file that was signed, on the daemon's own host.
+pub(crate) fn is_signed(request: &Request) -> bool {
+    let signed = |query: &str| query.split('&').any(|pair| pair.starts_with("signature="));
+    request.uri().path() == "/files" && request.uri().query().is_some_and(signed)
+}
+
+async fn no_such_call() -> RpcError {
+    RpcError::new(RpcCode::Unimplemented, "Burrow does not have this call")
+}
+
+async fn health(_: Inside) -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+/// A request that was let in.
+#[derive(Clone, Debug)]
+pub(super) struct Inside {
+    tenant: TenantId,
+    sandbox: SandboxId,
+    /// As it was named; [`DEFAULT_USER`] where it was not.
+    user: Option<String>,
+    /// How long the client waits.
+    timeout: Option<Duration>,
+    keepalive: Duration,
+    trace: Option<Trace>,
+}
+
+impl FromRequestParts<Arc<App>> for Inside {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Response> {
+        let refused = |error: ApiError| refusal(parts.uri.path(), error);
+        let addressee = parts.extensions.get::<Addressee>().cloned().and_then(|Addressee(text)| text);
+        let text = addressee.unwrap_or_default();
+        let Ok(sandbox) = text.parse::<SandboxId>() else {
+            // Whoever made a sandbox has its id; what is no id is nobody's.
+            return Err(gone(&text));
+        };
+        let token = parts.headers.get(ACCESS_TOKEN).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let by_token = match &token {
+            Some(token) => access::opens_envd(app, &sandbox, token).await.map_err(refused)?,
+            None => false,
+        };
+        let tenant = match by_token {
+            true => app.engine.owner(&sandbox).ok_or_else(|| gone(&text))?,
+            false => by_key(parts, app, &sandbox, token.is_some()).await.map_err(|why| match why {
+                Closed::Refused(error) => refusal(parts.uri.path(), error),
+                Closed::Gone => gone(&text),
+            })?,
+        };
+        let trace = parts.extensions.get::<Trace>().cloned();
+        if let Some(trace) = &trace {
+            trace.asked_inside(&tenant, &sandbox, by_token);
+        }
+        let seconds = number(&parts.headers, "keepalive-ping-interval");
+        let keepalive = seconds.filter(|seconds| KEEPALIVE_SECONDS.contains(seconds));
+        let timeout = number(&parts.headers, "connect-timeout-ms").filter(|ms| *ms > 0);
+        Ok(Self {
+            tenant,
+            sandbox,
+            user: user(&parts.headers),
+            timeout: timeout.map(Duration::from_millis),
+            keepalive: keepalive.map_or(KEEPALIVE, Duration::from_secs),
+            trace,
+        })
+    }
+}
+
+enum Closed {
+    Refused(ApiError),
+    Gone,
+}
+
+async fn by_key(
+    parts: &mut Parts,
+    app: &Arc<App>,
+    sandbox: &SandboxId,
+    had_token: bool,
+) -> Result<TenantId, Closed> {
+    let caller = match Executor::from_request_parts(parts, app).await {
+        Ok(caller) => caller,
+        Err(_) if had_token => {
+            let message = "the access token does not open this sandbox";
+            return Err(Closed::Refused(ApiError::new(burrow_api::ErrorCode::Unauthorized, message)));
+        }
+        Err(error) => return Err(Closed::Refused(error)),
+    };
+    let own = caller.sandbox(app, sandbox.as_str()).await.is_ok();
+    match app.engine.owner(sandbox) {
+        Some(tenant) if own && tenant == *caller.tenant() => Ok(tenant),
+        Some(_) | None => Err(Closed::Gone),
+    }
+}
+
+/// In the form of the call.
+fn refusal(path: &str, error: ApiError) -> Response {
+    match path.starts_with("/process.") || path.starts_with("/filesystem.") {
+        true => RpcError::from(error).into_response(),
+        false => Refusal::from(error).into_response(),
+    }
+}
+
+/// What clients take for "it does not run".
+fn gone(sandbox: &str) -> Response {
+    let shown: String = sandbox.chars().filter(char::is_ascii_alphanumeric).take(63).collect();
+    let body = json!({ "sandboxId": shown, "message": "The sandbox was not found", "code": 502 });
+    (StatusCode::BAD_GATEWAY, Json(body)).into_response()
+}
+
+fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
+}
+
+/// `Authorization: Basic base64("name:")`.
+fn user(headers: &HeaderMap) -> Option<String> {
+    let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let bytes = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(rest.trim()).ok()).flatten()?;
+    let text = String::from_utf8(bytes).ok()?;
+    let name = text.split(':').next().unwrap_or_default();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+impl Inside {
+    /// Awake.
+    async fn guest(&self, app: &App) -> Result<Guest, EngineError> {
+        app.engine.reach(&self.tenant, &self.sandbox).await
+    }
+
+    /// For a call that is about files, which names its user elsewhere.
+    fn named(mut self, user: Option<String>) -> Self {
+        self.user = user.filter(|name| !name.is_empty()).or(self.user);
+        self
+    }
+
+    /// Who it is done as. Images need not have the usual one.
+    fn as_user(&self) -> Result<User, ApiError> {
+        match &self.user {
+            Some(name) => convert::user("username", name).map(|()| User { name: name.clone(), named: true }),
+            None => Ok(User { name: DEFAULT_USER.to_owned(), named: false }),
+        }
+    }
+
+    /// A path as envd reads it: what is not absolute is below the user's home.
+    async fn path(&self, guest: &Guest, user: &User, path: &str) -> Result<String, ApiError> {
+        let below = match path {
+            _ if path.starts_with('/') => return convert::check_path("path", path).map(|()| path.to_owned()),
+            "" | "~" | "." => "",
+            _ => path.strip_prefix("~/").or_else(|| path.strip_prefix("./")).unwrap_or(path),
+        };
+        let home = home(guest, &user.name).await?.unwrap_or_else(|| format!("/home/{}", user.name));
+        let whole = format!("{}/{below}", home.trim_end_matches('/'));
+        let whole =
+            whole.strip_suffix('/').filter(|rest| !rest.is_empty()).map(str::to_owned).unwrap_or(whole);
+        convert::check_path("path", &whole)?;
+        Ok(whole)
+    }
+}
+
+/// A user of the sandbox.
+#[derive(Clone, Debug)]
+struct User {
+    name: String,
+    /// By the client: then there is no other.
+    named: bool,
+}
+
+/// Where `/etc/passwd` says. A user that is not there fails when it is used, with words of the guest's.
+async fn home(guest: &Guest, user: &str) -> Result<Option<String>, ApiError> {
+    if user == "root" {
+        return Ok(Some("/root".to_owned()));
+    }
+    let path = "/etc/passwd".to_owned();
+    let read = ReadFile { path, offset: 0, length: Some(PASSWD_BYTES_MAX) };
+    let mut connection = guest.open(&GuestRequest::Read(read)).await?;
+    let found = guest.reply::<FileEntry>(&mut connection).await;
+    if found.is_err() {
+        return Ok(None);
+    }
+    let (mut reader, _writer) = connection.split();
+    let mut bytes = Vec::new();
+    while let Some(Frame::Bytes(part)) = reader.next().await.map_err(|error| guest.error(error))? {
+        bytes.extend_from_slice(&part);
+        if bytes.len() as u64 > PASSWD_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(home_in(&String::from_utf8_lossy(&bytes), user))
+}
+
+fn home_in(passwd: &str, user: &str) -> Option<String> {
+    let own = |line: &&str| line.split(':').next() == Some(user);
+    let home = passwd.lines().find(own)?.split(':').nth(5).filter(|home| home.starts_with('/'));
+    Some(home.unwrap_or("/").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_stands_in_a_basic_authorization() {
+        let of = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().unwrap());
+            user(&headers)
+        };
+        assert_eq!(of("Basic cm9vdDo=").as_deref(), Some("root"));
+        assert_eq!(of("basic dXNlcjpwYXNz").as_deref(), Some("user"));
+        for none in ["Basic Og==", "Basic !", "Bearer cm9vdDo=", "Basic"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn headers_name_a_sandbox_and_a_port() {
+        let of = |pairs: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.insert(*name, value.parse().unwrap());
+            }
+            addressed(&headers)
+        };
+        assert_eq!(of(&[(SANDBOX_ID, "sbx1")]), Some(("sbx1".to_owned(), 49983)));
+        assert_eq!(of(&[(SANDBOX_ID, "sbx1"), (SANDBOX_PORT, "8080")]), Some(("sbx1".to_owned(), 8080)));
+        for none in
+            [&[][..], &[(SANDBOX_ID, "")], &[(SANDBOX_PORT, "1")], &[(SANDBOX_ID, "a"), (SANDBOX_PORT, "x")]]
+        {
+            assert_eq!(of(none), None);
+        }
+    }
+
+    #[test]
+    fn a_home_is_where_the_sandbox_says() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/data/home:/bin/bash\nodd:x:1\n";
+        assert_eq!(home_in(passwd, "user").as_deref(), Some("/data/home"));
+        assert_eq!(home_in(passwd, "odd").as_deref(), Some("/"));
+        assert_eq!(home_in(passwd, "nobody"), None);
+    }
+}

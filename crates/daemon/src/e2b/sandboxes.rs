@@ -1,0 +1,332 @@
+//! Create, inspect, measure, kill.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use burrow_api::{CreateSandbox, ErrorCode};
+use burrow_catalog::{Idempotency, SandboxRow};
+use burrow_engine::{CreateOptions, EngineError, FromSnapshot, LeaseChange};
+use burrow_model::{AtTimeout, Lease, Lifetime, SandboxId, Snapshot};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::body::{By, Given, Unknown, asks};
+use super::error::Refusal;
+use super::network::NetworkConfig;
+use super::show::{self, Host};
+use super::templates::{Found, find};
+use crate::convert;
+use crate::rest::auth::{Caller, Executor, Reader};
+use crate::rest::input::{idempotency_key, pairs};
+use crate::rest::{App, Segments};
+
+/// Of a client that does not say: what each generation of paths promises.
+const TIMEOUT_SECONDS_V1: u64 = 15;
+const TIMEOUT_SECONDS_V2: u64 = 300;
+
+/// A client's own words about one sandbox: as many as labels, and a few pages of them.
+const METADATA_MAX: usize = 1_000;
+const METADATA_BYTES_MAX: usize = 64 << 10;
+
+/// Between the two looks that a figure of CPU use is made of.
+const CPU_LOOK: Duration = Duration::from_millis(100);
+
+/// Sandboxes one question for figures may name.
+const METRICS_OF_MAX: usize = 100;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NewSandbox {
+    #[serde(rename = "templateID")]
+    template: String,
+    timeout: Option<u64>,
+    #[serde(rename = "autoPause", default)]
+    auto_pause: Option<bool>,
+    #[serde(rename = "autoPauseMemory")]
+    auto_pause_memory: Option<bool>,
+    /// Every use wakes a sandbox that sleeps, whether it says so or not.
+    #[serde(rename = "autoResume")]
+    _auto_resume: Option<Value>,
+    /// It always is.
+    #[serde(rename = "secure")]
+    _secure: Option<bool>,
+    #[serde(alias = "allowInternetAccess")]
+    allow_internet_access: Option<bool>,
+    network: Option<NetworkConfig>,
+    metadata: Option<BTreeMap<String, String>>,
+    #[serde(rename = "envVars")]
+    variables: Option<BTreeMap<String, String>>,
+    mcp: Option<Value>,
+    iam: Option<Value>,
+    #[serde(rename = "volumeMounts")]
+    volumes: Option<Value>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+pub(super) async fn create_v1(
+    app: State<Arc<App>>,
+    caller: By<Executor>,
+    host: Host,
+    headers: HeaderMap,
+    body: Given<NewSandbox>,
+) -> Result<Response, Refusal> {
+    create(app, caller, host, headers, body, TIMEOUT_SECONDS_V1).await
+}
+
+pub(super) async fn create_v2(
+    app: State<Arc<App>>,
+    caller: By<Executor>,
+    host: Host,
+    headers: HeaderMap,
+    body: Given<NewSandbox>,
+) -> Result<Response, Refusal> {
+    create(app, caller, host, headers, body, TIMEOUT_SECONDS_V2).await
+}
+
+async fn create(
+    State(app): State<Arc<App>>,
+    By(caller): By<Executor>,
+    host: Host,
+    headers: HeaderMap,
+    body: Given<NewSandbox>,
+    timeout_seconds: u64,
+) -> Result<Response, Refusal> {
+    caller.unbound()?;
+    let began = Instant::now();
+    let wish = body.value;
+    refuse_absent(&wish)?;
+    let asked = Asked::of(wish, &app, timeout_seconds)?;
+    let idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &body.bytes));
+    let created = match find(&app, &caller, &asked.template).await? {
+        Found::Image(image) => from_image(&app, &caller, asked, image, idempotency).await?,
+        Found::Snapshot(snapshot) => from_snapshot(&app, &caller, asked, *snapshot, idempotency).await?,
+    };
+    if let Some(trace) = caller.trace() {
+        trace.about(&created.id);
+    }
+    app.metrics.created(began.elapsed());
+    Ok((StatusCode::CREATED, Json(show::opened(&app, &host, &created).await?)).into_response())
+}
+
+fn refuse_absent(wish: &NewSandbox) -> Result<(), Refusal> {
+    let given = |value: &Option<Value>| value.as_ref().is_some_and(asks);
+    if given(&wish.volumes) {
+        return Err(Refusal::absent(
+            "Burrow has no volumes of their own: a sandbox's disk is kept for as long as the sandbox is; pause it instead \
+             of killing it, or fork it",
+        ));
+    }
+    if given(&wish.iam) {
+        return Err(Refusal::absent(
+            "Burrow mints no workload identity; a secret with a request rule (`burrow secret`) is put into requests \
+             without ever being in the sandbox",
+        ));
+    }
+    if given(&wish.mcp) {
+        return Err(Refusal::absent(
+            "Burrow runs no MCP gateway inside sandboxes; `burrow mcp` is one for them",
+        ));
+    }
+    wish.unknown.refuse()
+}
+
+/// What is wanted, checked.
+struct Asked {
+    template: String,
+    variables: BTreeMap<String, String>,
+    lease: Lease,
+    expires_ms: u64,
+    network: Option<burrow_model::NetworkPolicy>,
+}
+
+impl Asked {
+    fn of(wish: NewSandbox, app: &App, timeout_seconds: u64) -> Result<Self, Refusal> {
+        let metadata = wish.metadata.unwrap_or_default();
+        let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if metadata.len() > METADATA_MAX || bytes > METADATA_BYTES_MAX {
+            let message =
+                format!("`metadata` has more than {METADATA_MAX} entries or {METADATA_BYTES_MAX} bytes");
+            return Err(Refusal::invalid(message));
+        }
+        let seconds = wish.timeout.unwrap_or(timeout_seconds);
+        let expires_ms = convert::expires("timeout", Some(seconds), app.engine.now_ms())?.unwrap_or_default();
+        let then = match (wish.auto_pause.unwrap_or(false), wish.auto_pause_memory.unwrap_or(true)) {
+            (false, _) => AtTimeout::Delete,
+            (true, true) => AtTimeout::Hibernate,
+            (true, false) => AtTimeout::Stop,
+        };
+        let asked = wish.network.as_ref().and_then(|network| network.allow_public_traffic);
+        let public = asked.unwrap_or(app.config.gateway.e2b_public_ports);
+        let network = super::network::policy(wish.allow_internet_access, wish.network.as_ref())?;
+        Ok(Self {
+            template: wish.template,
+            variables: wish.variables.unwrap_or_default(),
+            lease: Lease { timeout_ms: seconds.saturating_mul(1000), then, public, metadata },
+            expires_ms,
+            network,
+        })
+    }
+}
+
+async fn from_image(
+    app: &Arc<App>,
+    caller: &Caller,
+    asked: Asked,
+    image: String,
+    idempotency: Option<Idempotency>,
+) -> Result<SandboxRow, Refusal> {
+    let usual = CreateSandbox { image: Some(image), env: asked.variables, ..CreateSandbox::default() };
+    let defaults = &app.config.defaults;
+    let options =
+        convert::create_options(usual, defaults, app.engine.default_network(), app.engine.now_ms())?;
+    let memory = convert::memory_spec(&app.engine, caller.tenant(), None, app.config.memory.remember).await?;
+    let options = CreateOptions {
+        lifetime: Lifetime::Persistent { expires_ms: Some(asked.expires_ms) },
+        network: asked.network,
+        lease: Some(asked.lease),
+        memory,
+        idempotency,
+        ..options
+    };
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    let created = app.see_through(async move { Ok(engine.create(&tenant, options).await?) }).await?;
+    Ok(created.row)
+}
+
+/// What the snapshot does not have of its own is given to the sandbox right after.
+async fn from_snapshot(
+    app: &Arc<App>,
+    caller: &Caller,
+    asked: Asked,
+    snapshot: Snapshot,
+    idempotency: Option<Idempotency>,
+) -> Result<SandboxRow, Refusal> {
+    let lifetime = Some(Lifetime::Persistent { expires_ms: Some(asked.expires_ms) });
+    let options = FromSnapshot { name: None, files_only: false, labels: None, lifetime, idempotency };
+    let change = LeaseChange { lease: asked.lease, expires_ms: Some(asked.expires_ms) };
+    let mut update = convert::update_options(burrow_api::UpdateSandbox {
+        env: asked.variables.into_iter().map(|(name, value)| (name, Some(value))).collect(),
+        ..burrow_api::UpdateSandbox::default()
+    })?;
+    update.lease = Some(change);
+    update.network = asked.network.map(super::network::replacing);
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    let work = async move {
+        let created = engine.create_from_snapshot(&tenant, &snapshot.id, options).await?;
+        match engine.update(&tenant, &created.row.id, update).await {
+            Ok(row) => Ok(row),
+            Err(error) => {
+                // Half of what was asked for is nothing; what an earlier request made is not this one's to remove.
+                if created.fresh {
+                    engine.delete(&tenant, &created.row.id).await?;
+                }
+                Err(error.into())
+            }
+        }
+    };
+    Ok(app.carry_out(work).await?)
+}
+
+/// Names a sandbox.
+#[derive(Debug, Deserialize)]
+pub(super) struct Path {
+    sandbox: String,
+}
+
+impl Path {
+    /// Some versions write `<sandbox>-<client>`.
+    pub(super) async fn resolve(&self, app: &App, caller: &Caller) -> Result<SandboxId, Refusal> {
+        let first = self.sandbox.split('-').next().unwrap_or_default();
+        let text = if first.parse::<SandboxId>().is_ok() { first } else { &self.sandbox };
+        caller.sandbox(app, text).await.map_err(|error| match error.code() {
+            ErrorCode::NotFound => unknown(&self.sandbox),
+            _ => error.into(),
+        })
+    }
+
+    pub(super) async fn row(&self, app: &App, caller: &Caller) -> Result<SandboxRow, Refusal> {
+        let id = self.resolve(app, caller).await?;
+        Ok(app.engine.get(caller.tenant(), &id).await?)
+    }
+}
+
+fn unknown(text: &str) -> Refusal {
+    EngineError::NotFound { what: text.to_owned() }.into()
+}
+
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    By(caller): By<Reader>,
+    host: Host,
+    By(Segments(path)): By<Segments<Path>>,
+) -> Result<Json<Value>, Refusal> {
+    let row = path.row(&app, &caller).await?;
+    Ok(Json(show::detail(&app, &host, &caller, &row).await?))
+}
+
+pub(super) async fn kill(
+    State(app): State<Arc<App>>,
+    By(caller): By<Executor>,
+    By(Segments(path)): By<Segments<Path>>,
+) -> Result<StatusCode, Refusal> {
+    let id = path.resolve(&app, &caller).await?;
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    app.carry_out(async move { Ok(engine.delete(&tenant, &id).await?) }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// As it is now: nothing is kept of how it was.
+pub(super) async fn metrics(
+    State(app): State<Arc<App>>,
+    By(caller): By<Reader>,
+    By(Segments(path)): By<Segments<Path>>,
+) -> Result<Json<Value>, Refusal> {
+    let id = path.resolve(&app, &caller).await?;
+    Ok(Json(json!([measured(&app, &caller, &id).await?])))
+}
+
+pub(super) async fn metrics_of_many(
+    State(app): State<Arc<App>>,
+    By(caller): By<Reader>,
+    uri: http::Uri,
+) -> Result<Json<Value>, Refusal> {
+    let asked = pairs(&uri)?.into_iter().filter(|(name, _)| name == "sandbox_ids");
+    let ids: Vec<String> =
+        asked.flat_map(|(_, value)| value.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
+    if ids.len() > METRICS_OF_MAX {
+        return Err(Refusal::invalid(format!("`sandbox_ids` names more than {METRICS_OF_MAX} sandboxes")));
+    }
+    let mut figures = serde_json::Map::new();
+    for text in ids {
+        let id = Path { sandbox: text }.resolve(&app, &caller).await?;
+        figures.insert(id.to_string(), measured(&app, &caller, &id).await?);
+    }
+    Ok(Json(json!({ "sandboxes": figures })))
+}
+
+async fn measured(app: &App, caller: &Caller, id: &SandboxId) -> Result<Value, Refusal> {
+    let (_, before, _, _) = app.engine.stats(caller.tenant(), id).await?;
+    tokio::time::sleep(CPU_LOOK).await;
+    let (row, stats, _, disk_used) = app.engine.stats(caller.tenant(), id).await?;
+    let cores = f64::from(row.spec.limits.cpu_millis) / 1000.0;
+    let spent_us = stats.cpu_us.saturating_sub(before.cpu_us) as f64;
+    let passed_us = stats.uptime_ms.saturating_sub(before.uptime_ms) as f64 * 1000.0;
+    let used = if passed_us > 0.0 { 100.0 * spent_us / (passed_us * cores) } else { 0.0 };
+    let now_ms = app.engine.now_ms();
+    Ok(json!({
+        "timestamp": show::time(now_ms),
+        "timestampUnix": now_ms / 1000,
+        "cpuCount": row.spec.limits.cpu_millis.div_ceil(1000),
+        "cpuUsedPct": (used.min(100.0) * 100.0).round() / 100.0,
+        "memUsed": stats.ram_bytes,
+        "memTotal": u64::from(row.spec.limits.ram_mib) * burrow_model::MIB,
+        "memCache": 0,
+        "diskUsed": disk_used,
+        "diskTotal": u64::from(row.spec.limits.disk_mib) * burrow_model::MIB,
+    }))
+}

@@ -1,0 +1,272 @@
+//! What E2B's clients send, and who may send it. That the clients themselves are content, `scripts/test-e2b.sh` shows.
+
+use axum::body::Body;
+use burrow_model::Scope;
+use http::Request;
+use serde_json::{Value, json};
+
+use super::world::{Answer, World};
+
+/// A sandbox's id and its token.
+async fn made(world: &World) -> (String, String) {
+    let answer =
+        world.send_json("POST", "/v2/sandboxes", r#"{"templateID": "base"}"#).await.expect(201).json();
+    let text = |name: &str| answer[name].as_str().unwrap().to_owned();
+    (text("sandboxID"), text("envdAccessToken"))
+}
+
+async fn inside(world: &World, id: &str, token: Option<&str>, method: &str, path: &str) -> Answer {
+    let mut request = Request::builder().method(method).uri(path).header("e2b-sandbox-id", id);
+    if let Some(token) = token {
+        request = request.header("x-access-token", token);
+    }
+    let request = request.header("content-type", "application/json").body(Body::from("{}")).unwrap();
+    world.raw(request).await
+}
+
+fn refused(answer: &Answer, status: u16) {
+    let body = answer.json();
+    assert_eq!((answer.status.as_u16(), &body["code"]), (status, &json!(status)), "{body}");
+    assert!(body["message"].is_string(), "{body}");
+}
+
+#[tokio::test]
+async fn both_generations_of_paths_make_a_sandbox() {
+    let world = World::new().await;
+    for path in ["/sandboxes", "/v2/sandboxes"] {
+        let body =
+            r#"{"templateID": "base", "metadata": {"a": "\u00e4 b"}, "timeout": 60, "autoPause": true}"#;
+        let made = world.send_json("POST", path, body).await.expect(201).json();
+        for field in ["templateID", "sandboxID", "clientID", "envdVersion", "envdAccessToken", "domain"] {
+            assert!(made[field].is_string(), "{field}: {made}");
+        }
+        let id = made["sandboxID"].as_str().unwrap();
+        assert!(id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()), "{id}");
+        let info = world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json();
+        assert_eq!((&info["state"], &info["metadata"]["a"]), (&json!("running"), &json!("ä b")));
+        assert_eq!(info["lifecycle"]["onTimeout"], "pause");
+        world.send("DELETE", &format!("/sandboxes/{id}")).await.expect(204);
+        refused(&world.send("DELETE", &format!("/sandboxes/{id}")).await, 404);
+    }
+}
+
+#[tokio::test]
+async fn errors_come_in_the_form_its_clients_read() {
+    let world = World::new().await;
+    let made_up = format!("e2b_{}", "0".repeat(40));
+    for key in ["", "nonsense", &made_up] {
+        refused(&world.send_as(key, "GET", "/v2/sandboxes").await, 401);
+    }
+    let read = world.new_key(Scope::Read, None).await;
+    refused(&world.send_json_as(&read, "POST", "/v2/sandboxes", r#"{"templateID": "base"}"#).await, 403);
+    for (body, status) in [
+        ("nonsense", 400),
+        ("{}", 400),
+        (r#"{"templateID": "base", "timeout": -1}"#, 400),
+        (r#"{"templateID": "no-such"}"#, 404),
+        (r#"{"templateID": "../x"}"#, 404),
+        (r#"{"templateID": "base", "volumeMounts": [{"name": "a", "path": "/b"}]}"#, 501),
+        (r#"{"templateID": "base", "mcp": {"x": {}}}"#, 501),
+        (r#"{"templateID": "base", "iam": {"tokens": {"a": {}}}}"#, 501),
+        (r#"{"templateID": "base", "newer": true}"#, 501),
+        (r#"{"templateID": "base", "network": {"denyOut": ["192.0.2.0/24"]}}"#, 501),
+    ] {
+        refused(&world.send_json("POST", "/v2/sandboxes", body).await, status);
+    }
+    for path in ["/volumes", "/secrets", "/teams", "/v2/sandboxes/x/logs"] {
+        refused(&world.send("GET", path).await, 501);
+    }
+    let unknown = burrow_model::SandboxId::generate();
+    refused(&world.send("GET", &format!("/sandboxes/{unknown}")).await, 404);
+}
+
+#[tokio::test]
+async fn a_token_opens_one_sandbox_and_no_other() {
+    let world = World::new().await;
+    let ((one, token), (other, _)) = (made(&world).await, made(&world).await);
+    inside(&world, &one, Some(&token), "GET", "/health").await.expect(204);
+    for (id, token) in
+        [(&other, Some(token.as_str())), (&one, None), (&one, Some("")), (&one, Some("nonsense"))]
+    {
+        refused(&inside(&world, id, token, "GET", "/health").await, 401);
+        let answer = inside(&world, id, token, "POST", "/process.Process/List").await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["code"]), (401, &json!("unauthenticated")));
+        refused(&inside(&world, id, token, "GET", "/files?path=/etc/passwd").await, 401);
+    }
+    // Who has no token learns nothing of what there is.
+    let unknown = burrow_model::SandboxId::generate().to_string();
+    refused(&inside(&world, &unknown, None, "GET", "/health").await, 401);
+    let key = |id: &str| {
+        let request = world.request(&world.key, "GET", "/health").header("e2b-sandbox-id", id);
+        request.body(Body::empty()).unwrap()
+    };
+    world.raw(key(&one)).await.expect(204);
+    refused(&world.raw(key(&unknown)).await, 502);
+    let bound = world.new_key(Scope::Exec, Some(&other)).await;
+    let request = world.request(&bound, "GET", "/health").header("e2b-sandbox-id", &one);
+    refused(&world.raw(request.body(Body::empty()).unwrap()).await, 502);
+    // One that is gone says so to whoever had it.
+    world.send("DELETE", &format!("/sandboxes/{one}")).await.expect(204);
+    let answer = inside(&world, &one, Some(&token), "GET", "/health").await;
+    refused(&answer, 502);
+    assert_eq!(answer.json()["sandboxId"], json!(one));
+}
+
+#[tokio::test]
+async fn who_may_only_look_is_given_no_token() {
+    let world = World::new().await;
+    let (id, token) = made(&world).await;
+    let shown = async |key: &str| {
+        world.send_as(key, "GET", &format!("/sandboxes/{id}")).await.expect(200).json()["envdAccessToken"]
+            .clone()
+    };
+    assert_eq!(shown(&world.key).await, json!(token));
+    assert_eq!(shown(&world.new_key(Scope::Exec, None).await).await, json!(token));
+    let read = world.new_key(Scope::Read, None).await;
+    assert_eq!(shown(&read).await, Value::Null);
+    for path in ["connect", "pause", "timeout", "fork", "snapshots"] {
+        let path = format!("/sandboxes/{id}/{path}");
+        refused(&world.send_json_as(&read, "POST", &path, r#"{"timeout": 60}"#).await, 403);
+    }
+    let request = world.request(&read, "GET", "/health").header("e2b-sandbox-id", &id);
+    refused(&world.raw(request.body(Body::empty()).unwrap()).await, 403);
+    let exec = world.new_key(Scope::Exec, None).await;
+    refused(&world.send_json_as(&exec, "POST", "/v3/templates", r#"{"name": "mine"}"#).await, 403);
+}
+
+#[tokio::test]
+async fn ports_are_private_unless_the_client_asks_for_more() {
+    let world = World::new().await;
+    for (network, public) in [
+        ("null", false),
+        (r#"{"allowPublicTraffic": false}"#, false),
+        (r#"{"allowPublicTraffic": true}"#, true),
+    ] {
+        let body = format!(r#"{{"templateID": "base", "network": {network}}}"#);
+        let made = world.send_json("POST", "/v2/sandboxes", body).await.expect(201).json();
+        assert_eq!(made["trafficAccessToken"].is_null(), public, "{made}");
+        let info =
+            world.send("GET", &format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap())).await.json();
+        assert_eq!(info["network"]["allowPublicTraffic"], json!(public));
+    }
+}
+
+#[tokio::test]
+async fn a_signed_address_is_for_one_file() {
+    let world = World::new().await;
+    let (id, token) = made(&world).await;
+    let signature = |path: &str, way: &str, expires: &str| {
+        use base64::Engine as _;
+        let words = format!("{path}:{way}:root:{token}{expires}");
+        let hash = ring::digest::digest(&ring::digest::SHA256, words.as_bytes());
+        let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(hash);
+        format!("v1_{}", text.replace('+', "%2B").replace('/', "%2F"))
+    };
+    let written = inside(&world, &id, Some(&token), "POST", "/files?path=/x&username=root").await;
+    assert_eq!(written.status.as_u16(), 200, "{}", written.json());
+    let get = async |query: String| {
+        let request = Request::get(format!("/files?{query}")).body(Body::empty()).unwrap();
+        world.raw(request).await.status.as_u16()
+    };
+    let good = signature("/x", "read", "");
+    assert_eq!(get(format!("path=/x&username=root&signature={good}")).await, 200);
+    assert_eq!(get(format!("path=/y&username=root&signature={good}")).await, 401);
+    assert_eq!(get(format!("path=/x&username=user&signature={good}")).await, 401);
+    assert_eq!(get("path=/x&username=root&signature=v1_x".to_owned()).await, 401);
+    let write = signature("/x", "write", "");
+    assert_eq!(get(format!("path=/x&username=root&signature={write}")).await, 401);
+    let past = signature("/x", "read", ":17");
+    assert_eq!(get(format!("path=/x&username=root&signature={past}&signature_expiration=17")).await, 401);
+}
+
+#[tokio::test]
+async fn a_command_is_a_stream_of_events() {
+    let world = World::new().await;
+    let (id, token) = made(&world).await;
+    let body = json!({ "process": { "cmd": "echo", "args": ["hi"] }, "stdin": false }).to_string();
+    let mut framed = vec![0];
+    framed.extend_from_slice(&u32::try_from(body.len()).unwrap().to_be_bytes());
+    framed.extend_from_slice(body.as_bytes());
+    let request = |bytes: Vec<u8>| {
+        Request::post("/process.Process/Start")
+            .header("e2b-sandbox-id", &id)
+            .header("x-access-token", &token)
+            .header("content-type", "application/connect+json")
+            .body(Body::from(bytes))
+            .unwrap()
+    };
+    let messages = messages(&world.raw(request(framed)).await.expect(200).body);
+    assert!(messages[0]["event"]["start"]["pid"].is_number(), "{messages:?}");
+    assert!(messages.iter().any(|message| message["event"]["data"]["stdout"].is_string()), "{messages:?}");
+    let last = &messages[messages.len() - 2]["event"]["end"];
+    assert_eq!((&last["exitCode"], &last["exited"]), (&json!(0), &json!(true)));
+    assert_eq!(messages[messages.len() - 1], json!({}));
+    for hostile in
+        [vec![], vec![0, 0xff, 0xff, 0xff, 0xff], vec![1, 0, 0, 0, 2, b'{', b'}'], vec![0, 0, 0, 0, 1, b'x']]
+    {
+        let answer = world.raw(request(hostile.clone())).await.expect(200);
+        let told = self::messages(&answer.body);
+        assert!(told[0]["error"]["code"].is_string(), "{hostile:?}: {told:?}");
+    }
+}
+
+fn messages(bytes: &[u8]) -> Vec<Value> {
+    let (mut rest, mut all) = (bytes, Vec::new());
+    while let [_, a, b, c, d, after @ ..] = rest {
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        all.push(serde_json::from_slice(&after[..length]).unwrap());
+        rest = &after[length..];
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_pause_takes_the_end_away_and_a_connect_brings_one() {
+    let world = World::new().await;
+    let (id, _) = made(&world).await;
+    let info = async || world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json();
+    world.send_json("POST", &format!("/sandboxes/{id}/pause"), r#"{"memory": false}"#).await.expect(204);
+    assert_eq!(
+        (info().await["state"].as_str(), info().await["pauseMode"].as_str()),
+        (Some("paused"), Some("filesystem"))
+    );
+    refused(&world.send_json("POST", &format!("/sandboxes/{id}/pause"), "{}").await, 409);
+    let kept = world.send("GET", &format!("/v1/sandboxes/{id}")).await.json();
+    assert!(kept["expires_ms"].is_null(), "{kept}");
+    world.send_json("POST", &format!("/v2/sandboxes/{id}/connect"), r#"{"timeout": 77}"#).await.expect(201);
+    world.send_json("POST", &format!("/sandboxes/{id}/connect"), r#"{"timeout": 1}"#).await.expect(200);
+    assert_eq!(info().await["state"], "running");
+    let kept = world.send("GET", &format!("/v1/sandboxes/{id}")).await.json();
+    assert!(kept["expires_ms"].is_number(), "{kept}");
+}
+
+#[tokio::test]
+async fn a_sandbox_of_our_own_is_never_deleted_by_a_timeout_of_theirs() {
+    let world = World::new().await;
+    let id = world.sandbox("web").await;
+    world.send_json("POST", &format!("/sandboxes/{id}/timeout"), r#"{"timeout": 60}"#).await.expect(204);
+    let info = world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json();
+    assert_eq!(info["lifecycle"]["onTimeout"], "pause");
+}
+
+#[tokio::test]
+async fn lists_are_filtered_and_paged() {
+    let world = World::new().await;
+    for metadata in [r#"{"k": "v v"}"#, r#"{"k": "other"}"#, "{}"] {
+        let body = format!(r#"{{"templateID": "base", "metadata": {metadata}}}"#);
+        world.send_json("POST", "/v2/sandboxes", body).await.expect(201);
+    }
+    let count = async |query: &str| {
+        let list = world.send("GET", &format!("/v2/sandboxes{query}")).await.expect(200).json();
+        list.as_array().unwrap().len()
+    };
+    assert_eq!(count("").await, 3);
+    assert_eq!(count("?metadata=k%3Dv%252520v").await, 1);
+    assert_eq!(count("?state=paused").await, 0);
+    assert_eq!(count("?state=running,paused&limit=2").await, 2);
+    let page = world.send("GET", "/v2/sandboxes?limit=2").await;
+    let next = page.headers["x-next-token"].to_str().unwrap().to_owned();
+    assert_eq!(count(&format!("?limit=2&nextToken={next}")).await, 1);
+    refused(&world.send("GET", "/v2/sandboxes?colour=red").await, 501);
+    refused(&world.send("GET", "/v2/sandboxes?nextToken=nonsense").await, 400);
+}

@@ -1,0 +1,423 @@
+// One scenario for every version of E2B's npm client, against a real daemon. Prints what scenario.py prints.
+// With `E2B_DOMAIN` set, what depends on how the daemon is reached is done once more by names and over TLS.
+
+import { createHash } from 'node:crypto'
+import dns from 'node:dns'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import http from 'node:http'
+import { tmpdir } from 'node:os'
+import * as e2b from 'e2b'
+
+const { Sandbox, Template, CommandExitError, TimeoutError, NotFoundError, AuthenticationError, BuildError } = e2b
+const failed = []
+
+class Absent extends Error {}
+
+function assert(fact, said) {
+  if (!fact) throw new Error(`it does not hold: ${said ?? ''}`)
+}
+
+// Whatever order the fields of an object have.
+function text(value) {
+  const plain = value && typeof value === 'object' && !Array.isArray(value)
+  return JSON.stringify(plain ? Object.entries(value).sort() : value)
+}
+
+function same(left, right) {
+  const [a, b] = [text(left), text(right)]
+  if (a !== b) throw new Error(`${a} is not ${b}`)
+}
+
+async function until(what, look) {
+  const end = Date.now() + 60_000
+  while (Date.now() < end) {
+    if (await look()) return
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+  throw new Error(`waited in vain for ${what}`)
+}
+
+async function refused(kind, work) {
+  try {
+    await work()
+  } catch (error) {
+    assert(error instanceof kind, `${error?.name}: ${error?.message}`)
+    return error
+  }
+  throw new Error(`${kind.name} was not thrown`)
+}
+
+async function check(name, work) {
+  try {
+    await work()
+    console.log(`ok ${name}`)
+  } catch (error) {
+    if (error instanceof Absent) return console.log(`absent ${name}`)
+    failed.push(name)
+    console.log(`FAILED ${name}: ${error?.name}: ${error?.message}`)
+    console.error(error)
+  }
+}
+
+function fetchFrom(host, path, headers = {}) {
+  const base = new URL(process.env.E2B_API_URL)
+  return new Promise((resolve, reject) => {
+    const options = { host: base.hostname, port: base.port, path, headers: { host, ...headers } }
+    const request = http.get(options, (answer) => {
+      let text = ''
+      answer.on('data', (piece) => (text += piece))
+      answer.on('end', () => resolve({ status: answer.statusCode, text }))
+    })
+    request.on('error', reject)
+  })
+}
+
+async function removeTemplate(name) {
+  const headers = { 'X-API-Key': process.env.E2B_API_KEY }
+  const answer = await fetch(`${process.env.E2B_API_URL}/templates/${name}`, { method: 'DELETE', headers })
+  same(answer.status, 204)
+}
+
+async function serve(sandbox) {
+  await sandbox.files.write('/tmp/web/index.html', 'served')
+  await sandbox.commands.run('cd /tmp/web && exec python3 -m http.server 8000', { background: true, timeoutMs: 0 })
+}
+
+// The status of a request to the server inside, by the host that the client names, once there is one.
+async function asked(sandbox, headers) {
+  let answer
+  await until('an answer from inside', async () => {
+    answer = await fetchFrom(sandbox.getHost(8000), '/index.html', headers)
+    return answer.status === 200 || answer.status === 401
+  })
+  assert(answer.status !== 200 || answer.text === 'served', answer.text)
+  return answer.status
+}
+
+async function byName() {
+  // Names below `localhost` lead to this machine; not every resolver knows.
+  const usual = dns.lookup
+  dns.lookup = (host, ...rest) => usual(host.endsWith('.localhost') ? '127.0.0.1' : host, ...rest)
+  const sandbox = await Sandbox.create({ timeoutMs: 600_000, network: { allowPublicTraffic: true } })
+  try {
+    same(sandbox.getHost(8000), `8000-${sandbox.sandboxId}.${process.env.E2B_DOMAIN}`)
+    same((await sandbox.commands.run('echo by name')).stdout, 'by name\n')
+    await sandbox.files.write('/tmp/a', 'b')
+    same(await sandbox.files.read('/tmp/a'), 'b')
+    same(await (await fetch(await sandbox.downloadUrl('/tmp/a'))).text(), 'b')
+    await serve(sandbox)
+    await until('the server inside', async () => {
+      const answer = await fetch(`https://${sandbox.getHost(8000)}/index.html`)
+      return (await answer.text()) === 'served'
+    })
+  } finally {
+    assert(await sandbox.kill())
+  }
+  assert(!(await sandbox.isRunning()))
+}
+
+if (process.env.E2B_DOMAIN) {
+  await check('domain mode, TLS', byName)
+  process.exit(failed.length ? 1 : 0)
+}
+
+const metadata = { who: 'scenario', said: 'ä = b & c%20' }
+const sandbox = await Sandbox.create({ timeoutMs: 600_000, metadata, envs: { SET: 'by-create' } })
+
+await check('info', async () => {
+  const info = await sandbox.getInfo()
+  same(info.sandboxId, sandbox.sandboxId)
+  same(info.metadata, metadata)
+  same(info.state, 'running')
+  assert(await sandbox.isRunning())
+})
+
+await check('list, filters, pages', async () => {
+  const found = await Sandbox.list({ query: { metadata: { said: metadata.said } } }).nextItems()
+  same(found.map((one) => one.sandboxId), [sandbox.sandboxId])
+  const listed = async (query) => (await Sandbox.list({ query }).nextItems()).map((one) => one.sandboxId)
+  same(await listed({ state: ['running'] }), [sandbox.sandboxId])
+  same(await listed({ state: ['paused'] }), [])
+  const other = await Sandbox.create({ timeoutMs: 600_000 })
+  try {
+    const pages = Sandbox.list({ limit: 1 })
+    const seen = []
+    while (pages.hasNext) seen.push(...(await pages.nextItems()).map((one) => one.sandboxId))
+    same(seen, [other.sandboxId, sandbox.sandboxId])
+  } finally {
+    await other.kill()
+  }
+})
+
+await check('timeout, connect', async () => {
+  await sandbox.setTimeout(1_200_000)
+  const left = (await sandbox.getInfo()).endAt.getTime() - Date.now()
+  assert(left > 1_100_000 && left < 1_300_000, left)
+  const again = await Sandbox.connect(sandbox.sandboxId)
+  same((await again.commands.run('echo here')).stdout, 'here\n')
+})
+
+await check('metrics', async () => {
+  const found = await sandbox.getMetrics()
+  assert(found.length > 0 && found[0].memTotal > 0)
+})
+
+await check('commands: run', async () => {
+  const done = await sandbox.commands.run('echo out; echo err >&2; whoami; pwd')
+  same([done.stdout, done.stderr, done.exitCode], ['out\nuser\n/home/user\n', 'err\n', 0])
+  const error = await refused(CommandExitError, () => sandbox.commands.run('exit 7'))
+  same(error.exitCode, 7)
+})
+
+await check('commands: envs, cwd, user', async () => {
+  const options = { envs: { A: 'b c' }, cwd: '/tmp', user: 'root' }
+  const done = await sandbox.commands.run('echo $A $SET; pwd; whoami', options)
+  same(done.stdout, 'b c by-create\n/tmp\nroot\n')
+})
+
+await check('commands: background, list, kill', async () => {
+  const handle = await sandbox.commands.run('sleep 1000', { background: true })
+  assert((await sandbox.commands.list()).some((one) => one.pid === handle.pid))
+  assert(await handle.kill())
+  await refused(CommandExitError, () => handle.wait())
+  await until('its end', async () => !(await sandbox.commands.list()).some((one) => one.pid === handle.pid))
+})
+
+await check('commands: disconnect, connect', async () => {
+  const command = 'sleep 1; read line; echo got $line'
+  const handle = await sandbox.commands.run(command, { background: true, stdin: true })
+  await handle.disconnect()
+  const again = await sandbox.commands.connect(handle.pid)
+  await sandbox.commands.sendStdin(handle.pid, 'word\n')
+  same((await again.wait()).stdout, 'got word\n')
+})
+
+await check('commands: stdin', async () => {
+  const handle = await sandbox.commands.run('cat', { background: true, stdin: true })
+  await sandbox.commands.sendStdin(handle.pid, 'one\n')
+  if (!sandbox.commands.closeStdin) {
+    await handle.kill()
+    throw new Absent()
+  }
+  await sandbox.commands.closeStdin(handle.pid)
+  same((await handle.wait()).stdout, 'one\n')
+})
+
+await check('commands: timeout', async () => {
+  await refused(TimeoutError, () => sandbox.commands.run('exec sleep 4242', { timeoutMs: 1_000 }))
+  await until('its end', async () => {
+    return (await sandbox.commands.run("pgrep -x -f 'sleep 4242' || echo none")).stdout === 'none\n'
+  })
+})
+
+await check('commands: 10 MiB of output', async () => {
+  const line = '0123456789abcdef'.repeat(4) + '\n'
+  const count = Math.floor((10 << 20) / line.length)
+  const seen = createHash('sha256')
+  const onStdout = (text) => void seen.update(text)
+  await sandbox.commands.run(`yes ${line.trim()} | head -n ${count}`, { onStdout, timeoutMs: 300_000 })
+  same(seen.digest('hex'), createHash('sha256').update(line.repeat(count)).digest('hex'))
+})
+
+await check('pty', async () => {
+  let text = ''
+  const onData = (data) => void (text += new TextDecoder().decode(data))
+  const handle = await sandbox.pty.create({ cols: 100, rows: 30, onData })
+  await sandbox.pty.resize(handle.pid, { cols: 120, rows: 40 })
+  await sandbox.pty.sendInput(handle.pid, new TextEncoder().encode('stty size; exit 3\n'))
+  await refused(CommandExitError, () => handle.wait())
+  assert(text.includes('40 120'), text)
+})
+
+await check('files: read, write', async () => {
+  const written = await sandbox.files.write('notes/a b.txt', 'häl\nlo')
+  same(written.path, '/home/user/notes/a b.txt')
+  same(await sandbox.files.read('notes/a b.txt'), 'häl\nlo')
+  const raw = new Uint8Array(300_000).map((_, index) => index % 251)
+  await sandbox.files.write('/tmp/raw', raw.buffer)
+  same(Buffer.from(await sandbox.files.read('/tmp/raw', { format: 'bytes' })).equals(Buffer.from(raw)), true)
+  await refused(NotFoundError, () => sandbox.files.read('/no/such'))
+})
+
+await check('files: several at once', async () => {
+  const several = [0, 1, 2].map((index) => ({ path: `/tmp/many/${index}`, data: `number ${index}` }))
+  const write = sandbox.files.writeFiles ? (all) => sandbox.files.writeFiles(all) : (all) => sandbox.files.write(all)
+  await write(several)
+  for (const one of several) same(await sandbox.files.read(one.path), one.data)
+})
+
+await check('files: directories', async () => {
+  assert(await sandbox.files.makeDir('/tmp/d/e'))
+  assert(!(await sandbox.files.makeDir('/tmp/d/e')))
+  await sandbox.files.write('/tmp/d/f', '12345')
+  same((await sandbox.files.list('/tmp/d')).map((one) => one.name).sort(), ['e', 'f'])
+  same((await sandbox.files.getInfo('/tmp/d/f')).size, 5)
+  same((await sandbox.files.rename('/tmp/d/f', '/tmp/d/g')).path, '/tmp/d/g')
+  assert(!(await sandbox.files.exists('/tmp/d/f')))
+  await sandbox.files.remove('/tmp/d')
+  assert(!(await sandbox.files.exists('/tmp/d')))
+})
+
+await check('files: watch', async () => {
+  await sandbox.files.makeDir('/tmp/watched')
+  const seen = []
+  const watch = await sandbox.files.watchDir('/tmp/watched', (event) => void seen.push(event.name))
+  await sandbox.files.write('/tmp/watched/new', 'x')
+  await until('a change', () => seen.includes('new'))
+  await watch.stop()
+})
+
+await check('files: signed addresses', async () => {
+  await sandbox.files.write('/tmp/signed', 'for whoever has the address')
+  const url = await sandbox.downloadUrl('/tmp/signed')
+  same(await (await fetch(url)).text(), 'for whoever has the address')
+  same((await fetch(url.replace('signed', 'other'))).status, 401)
+  const form = new FormData()
+  form.append('file', new Blob(['by form']), 'x')
+  same((await fetch(await sandbox.uploadUrl('/tmp/uploaded'), { method: 'POST', body: form })).status, 200)
+  same(await sandbox.files.read('/tmp/uploaded'), 'by form')
+})
+
+await check('ports: get_host, by token', async () => {
+  await serve(sandbox)
+  same(await asked(sandbox), 401)
+  same(await asked(sandbox, { 'e2b-traffic-access-token': sandbox.trafficAccessToken }), 200)
+  same(await asked(sandbox, { 'e2b-traffic-access-token': 'bst_nonsense' }), 401)
+  same(await asked(sandbox, { 'X-API-Key': process.env.E2B_API_KEY }), 200)
+})
+
+await check('ports: get_host, public', async () => {
+  const other = await Sandbox.create({ timeoutMs: 600_000, network: { allowPublicTraffic: true } })
+  try {
+    await serve(other)
+    same(await asked(other), 200)
+  } finally {
+    await other.kill()
+  }
+})
+
+await check('pause, resume', async () => {
+  await sandbox.files.write('/tmp/kept', 'yes')
+  await sandbox.pause()
+  same((await Sandbox.getInfo(sandbox.sandboxId)).state, 'paused')
+  const again = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 600_000 })
+  same(await again.files.read('/tmp/kept'), 'yes')
+})
+
+await check('pause without memory', async () => {
+  await sandbox.files.write('/home/user/kept', 'yes')
+  await sandbox.pause({ keepMemory: false })
+  same((await Sandbox.list({ query: { state: ['paused'] } }).nextItems()).length, 1)
+  const again = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 600_000 })
+  same(await again.files.read('/home/user/kept'), 'yes')
+})
+
+await check('auto-resume', async () => {
+  await sandbox.pause()
+  same((await sandbox.commands.run('echo awake')).stdout, 'awake\n')
+})
+
+await check('snapshots', async () => {
+  await sandbox.files.write('/tmp/in-snapshot', 'then')
+  const taken = await sandbox.createSnapshot()
+  const child = await Sandbox.create(taken.snapshotId, { timeoutMs: 60_000 })
+  same(await child.files.read('/tmp/in-snapshot'), 'then')
+  await child.kill()
+  const listed = await sandbox.listSnapshots().nextItems()
+  assert(listed.some((one) => one.snapshotId === taken.snapshotId))
+  assert(await Sandbox.deleteSnapshot(taken.snapshotId))
+  assert(!(await Sandbox.deleteSnapshot(taken.snapshotId)))
+})
+
+await check('fork', async () => {
+  await sandbox.files.write('/tmp/forked', 'common')
+  for (const child of await sandbox.fork({ count: 2, timeoutMs: 60_000 })) {
+    assert(!(child instanceof Error), child?.message)
+    same(await child.files.read('/tmp/forked'), 'common')
+    await child.kill()
+  }
+})
+
+await check('network', async () => {
+  await sandbox.updateNetwork({ denyOut: ['0.0.0.0/0'], allowOut: ['*.example.com'] })
+  same((await sandbox.getInfo()).network?.allowOut ?? ['*.example.com'], ['*.example.com'])
+  await refused(Error, () => sandbox.updateNetwork({ denyOut: ['192.0.2.0/24'] }))
+})
+
+await check('kill', async () => {
+  assert(await sandbox.kill())
+  assert(!(await sandbox.isRunning()))
+  assert(!(await Sandbox.kill(sandbox.sandboxId)))
+})
+
+await check('auto-pause', async () => {
+  const short = await Sandbox.create({ timeoutMs: 2_000, lifecycle: { onTimeout: 'pause' } })
+  await short.files.write('/tmp/kept', 'yes')
+  await until('its pause', async () => (await Sandbox.getInfo(short.sandboxId)).state === 'paused')
+  const again = await Sandbox.connect(short.sandboxId, { timeoutMs: 60_000 })
+  same(await again.files.read('/tmp/kept'), 'yes')
+  await again.kill()
+})
+
+await check('timeout kills', async () => {
+  const short = await Sandbox.create({ timeoutMs: 1_000 })
+  await until('its end', async () => !(await short.isRunning()))
+})
+
+await check('templates: builds, aliases, tags', async () => {
+  const name = `scenario-${process.pid}`
+  const steps = Template().fromTemplate('base').setEnvs({ BUILT: 'yes' }).runCmd('echo made > /srv/made', { user: 'root' })
+  const lines = []
+  await Template.build(steps, name, { tags: ['v1'], onBuildLogs: (entry) => void lines.push(entry.message) })
+  assert(lines.length > 0)
+  assert(await Template.exists(name))
+  assert(!(await Template.exists('no-such-template')))
+  const built = await Sandbox.create(`${name}:v1`, { timeoutMs: 60_000 })
+  same(await built.files.read('/srv/made'), 'made\n')
+  same((await built.commands.run('echo $BUILT')).stdout, 'yes\n')
+  await built.kill()
+  await Template.assignTags(`${name}:v1`, ['stable'])
+  assert((await Template.getTags(name)).some((one) => one.tag === 'stable'))
+  await Template.removeTags(name, ['stable'])
+  for (const tag of ['', ':v1']) await removeTemplate(`${name}${tag}`)
+})
+
+await check('templates: builds with files', async () => {
+  const name = `copies-${process.pid}`
+  const folder = await mkdtemp(`${tmpdir()}/e2b-`)
+  try {
+    await mkdir(`${folder}/app`)
+    await writeFile(`${folder}/one`, '1')
+    await writeFile(`${folder}/app/two`, '2')
+    const steps = Template({ fileContextPath: folder }).fromTemplate('base')
+    await Template.build(steps.copy('one', '/srv/').copy('app', '/srv/app').runCmd('cat /srv/one /srv/app/two > /srv/all'), name)
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+  const built = await Sandbox.create(name, { timeoutMs: 60_000 })
+  same(await built.files.read('/srv/all'), '12')
+  await built.kill()
+  await removeTemplate(name)
+})
+
+await check('templates: builds that fail', async () => {
+  const failing = Template().fromTemplate('base').runCmd('exit 3')
+  const error = await refused(BuildError, () => Template.build(failing, 'fails'))
+  assert(error.message.includes('3'), error.message)
+})
+
+await check('what there is not is refused', async () => {
+  const error = await refused(Error, () => Sandbox.create({ volumeMounts: { '/data': 'some-volume' } }))
+  assert(error.message.includes('volumes'), error.message)
+})
+
+await check('unknown template', async () => {
+  const error = await refused(Error, () => Sandbox.create('no-such-template'))
+  assert(error.message.includes('no-such-template'), error.message)
+})
+
+await check('unknown key', async () => {
+  await refused(AuthenticationError, () => Sandbox.create({ apiKey: 'e2b_' + '0'.repeat(40) }))
+})
+
+process.exit(failed.length ? 1 : 0)

@@ -1,0 +1,778 @@
+"""One scenario for every version of E2B's Python client, against a real daemon.
+
+Prints one line per check, `ok NAME`, `absent NAME` (this version has no such call) or `FAILED NAME: why`; exits with 1 when one
+failed. Nothing here is Burrow's: only the client's own calls are used.
+
+With `E2B_DOMAIN` set, what depends on how the daemon is reached is done once more by names and over TLS.
+"""
+
+import asyncio
+import datetime
+import hashlib
+import http.client
+import inspect
+import os
+import socket
+import sys
+import tempfile
+import time
+import traceback
+import urllib.parse
+import urllib.request
+
+from e2b import AsyncSandbox, CommandExitException, Sandbox, SandboxQuery, SandboxState, Template
+
+try:
+    from e2b import PtySize
+except ImportError:  # pragma: no cover
+    from e2b.sandbox.commands.command_handle import PtySize
+from e2b.exceptions import (
+    AuthenticationException,
+    BuildException,
+    NotFoundException,
+    SandboxException,
+    TimeoutException,
+)
+
+FAILED = []
+MIB = 1 << 20
+
+
+class Absent(Exception):
+    """This version of the client has no such call."""
+
+
+def until(what, look, seconds=60):
+    """Looks again until there is something to see."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+def check(name, work, *args):
+    began = time.monotonic()
+    try:
+        work(*args)
+    except Absent:
+        print(f"absent {name}", flush=True)
+    except Exception as error:  # noqa: BLE001
+        FAILED.append(name)
+        print(f"FAILED {name}: {type(error).__name__}: {error}", flush=True)
+        traceback.print_exc()
+    else:
+        took = int((time.monotonic() - began) * 1000)
+        print(f"ok {name}" + (f" {took} ms" if os.environ.get("E2B_TIMES") else ""), flush=True)
+
+
+def takes(function, argument):
+    return argument in inspect.signature(function).parameters
+
+
+def refused(kind, work):
+    try:
+        work()
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def new(**options):
+    return Sandbox.create(timeout=600, **options)
+
+
+# === Sandboxes ===
+
+
+def info(sandbox):
+    found = sandbox.get_info()
+    assert found.sandbox_id == sandbox.sandbox_id
+    assert found.metadata == {"who": "scenario", "said": "ä = b & c%20"}, found.metadata
+    assert found.state == "running" or found.state.value == "running"
+    assert found.cpu_count >= 1 and found.memory_mb > 0
+    left = (found.end_at - found.started_at).total_seconds()
+    assert 500 < left < 700, left
+    assert sandbox.is_running()
+
+
+def listing(sandbox):
+    def listed(**query):
+        return [one.sandbox_id for one in Sandbox.list(query=SandboxQuery(**query)).next_items()]
+
+    own = sandbox.sandbox_id
+    assert listed(metadata={"said": "ä = b & c%20"}) == [own]
+    assert listed(metadata={"said": "no"}) == []
+    assert own in listed(state=[SandboxState.RUNNING]) and own not in listed(state=[SandboxState.PAUSED])
+    assert own in listed(template="base") and listed(template="no-such-template") == []
+    long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
+    assert own in listed(started_after=long_ago) and listed(started_after=soon) == []
+    other = new()
+    try:
+        for order in ["asc", "desc"]:
+            pages = Sandbox.list(limit=1, order=order)
+            seen = []
+            while pages.has_next:
+                found = pages.next_items()
+                assert len(found) <= 1, found
+                seen += [one.sandbox_id for one in found]
+            expected = [own, other.sandbox_id] if order == "asc" else [other.sandbox_id, own]
+            assert seen == expected, (order, seen, expected)
+    finally:
+        other.kill()
+
+
+def timeouts(sandbox):
+    sandbox.set_timeout(1200)
+    found = sandbox.get_info()
+    left = found.end_at.timestamp() - time.time()
+    assert 1100 < left < 1300, left
+    again = Sandbox.connect(sandbox.sandbox_id)
+    assert again.sandbox_id == sandbox.sandbox_id
+    assert again.commands.run("echo here").stdout == "here\n"
+    left = again.get_info().end_at.timestamp() - time.time()
+    assert left > 1000, "connecting takes no time away"
+
+
+def metrics(sandbox):
+    found = until("figures", sandbox.get_metrics)
+    one = found[-1]
+    assert one.cpu_count >= 1 and one.mem_total > 0 and one.disk_total > 0
+    assert 0 <= one.cpu_used_pct <= 100
+
+
+def unknown_template():
+    said = refused(SandboxException, lambda: Sandbox.create("no-such-template"))
+    assert "no-such-template" in said, said
+
+
+def bad_key():
+    refused(AuthenticationException, lambda: Sandbox.create(api_key="e2b_" + "0" * 40))
+
+
+def network(sandbox):
+    if not hasattr(sandbox, "update_network"):
+        raise Absent
+    sandbox.update_network({"deny_out": ["0.0.0.0/0"], "allow_out": ["*.example.com"]})
+    shown = sandbox.get_info()
+    rules = getattr(shown, "network", None)
+    if rules is not None:
+        allowed = rules["allow_out"] if isinstance(rules, dict) else rules.allow_out
+        assert list(allowed) == ["*.example.com"], allowed
+    refused(SandboxException, lambda: sandbox.update_network({"deny_out": ["192.0.2.0/24"]}))
+
+
+# === Commands ===
+
+
+def run(sandbox):
+    done = sandbox.commands.run("echo out; echo err >&2; whoami; pwd")
+    assert done.stdout == "out\nuser\n/home/user\n", done.stdout
+    assert done.stderr == "err\n" and done.exit_code == 0
+    lines = []
+    sandbox.commands.run("printf 'ä€😀'; echo", on_stdout=lines.append)
+    assert "".join(lines) == "ä€😀\n", lines
+    error = None
+    try:
+        sandbox.commands.run("echo no >&2; exit 7")
+    except CommandExitException as found:
+        error = found
+    assert error is not None and error.exit_code == 7 and error.stderr == "no\n"
+
+
+def run_options(sandbox):
+    done = sandbox.commands.run("echo $A $SET; pwd; whoami", envs={"A": "b c"}, cwd="/tmp", user="root")
+    assert done.stdout == "b c by-create\n/tmp\nroot\n", done.stdout
+    refused(SandboxException, lambda: sandbox.commands.run("true", user="nobody-such"))
+    refused(SandboxException, lambda: sandbox.commands.run("true", cwd="/no/such"))
+
+
+def background(sandbox):
+    handle = sandbox.commands.run("sleep 1000", background=True)
+    pids = [one.pid for one in sandbox.commands.list()]
+    assert handle.pid in pids, pids
+    assert sandbox.commands.kill(handle.pid)
+    refused(CommandExitException, handle.wait)
+    until("its end", lambda: handle.pid not in [one.pid for one in sandbox.commands.list()])
+    assert not sandbox.commands.kill(handle.pid)
+
+
+def reconnect(sandbox):
+    handle = sandbox.commands.run("sleep 1; read line; echo got $line", background=True, stdin=True)
+    pid = handle.pid
+    handle.disconnect()
+    again = sandbox.commands.connect(pid)
+    sandbox.commands.send_stdin(pid, "word\n")
+    assert again.wait().stdout == "got word\n"
+    refused(SandboxException, lambda: sandbox.commands.connect(99999))
+
+
+def standard_input(sandbox):
+    handle = sandbox.commands.run("cat", background=True, stdin=True)
+    sandbox.commands.send_stdin(handle.pid, "one\n")
+    sandbox.commands.send_stdin(handle.pid, "two\n")
+    if not hasattr(sandbox.commands, "close_stdin"):
+        sandbox.commands.kill(handle.pid)
+        raise Absent
+    sandbox.commands.close_stdin(handle.pid)
+    assert handle.wait().stdout == "one\ntwo\n"
+
+
+def streamed_input(sandbox):
+    if not hasattr(sandbox.commands, "stream_input"):
+        raise Absent
+    handle = sandbox.commands.run("sha256sum", background=True, stdin=True)
+    pieces = [bytes([index % 251]) * 65536 for index in range(16)]
+    sandbox.commands.stream_input(handle.pid, iter(pieces))
+    sandbox.commands.close_stdin(handle.pid)
+    assert handle.wait().stdout.split()[0] == hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+def command_timeout(sandbox):
+    refused(TimeoutException, lambda: sandbox.commands.run("exec sleep 4242", timeout=1))
+    look = lambda: sandbox.commands.run("pgrep -x -f 'sleep 4242' || echo none").stdout == "none\n"
+    until("the end of what ran out of time", look)
+
+
+def much_output(sandbox):
+    size = 10 * MIB
+    seen = hashlib.sha256()
+    length = 0
+
+    def take(text):
+        nonlocal length
+        seen.update(text.encode())
+        length += len(text)
+
+    line = "0123456789abcdef" * 4 + "\n"
+    count = size // len(line)
+    sandbox.commands.run(f"yes {line.strip()} | head -n {count}", on_stdout=take, timeout=300)
+    assert length == count * len(line), length
+    assert seen.hexdigest() == hashlib.sha256((line * count).encode()).hexdigest()
+
+
+def terminal(sandbox):
+    handle = sandbox.pty.create(PtySize(rows=30, cols=100), envs={"FROM": "scenario"})
+    sandbox.pty.send_stdin(handle.pid, b"tty; stty size; echo $FROM\n")
+    sandbox.pty.resize(handle.pid, PtySize(rows=40, cols=120))
+    sandbox.pty.send_stdin(handle.pid, b"stty size; exit 3\n")
+    text = b""
+
+    def take(data):
+        nonlocal text
+        text += data
+
+    try:
+        handle.wait(on_pty=take)
+    except CommandExitException as error:
+        assert error.exit_code == 3, error
+    assert b"/dev/pts/" in text and b"scenario" in text and b"40 120" in text, text
+
+
+# === Files ===
+
+
+def files(sandbox):
+    written = sandbox.files.write("notes/a b.txt", "häl\nlo")
+    assert written.path == "/home/user/notes/a b.txt" and written.name == "a b.txt", written
+    assert sandbox.files.read("notes/a b.txt") == "häl\nlo"
+    raw = bytes(range(256)) * 5000
+    sandbox.files.write("/tmp/raw", raw)
+    assert bytes(sandbox.files.read("/tmp/raw", format="bytes")) == raw
+    assert b"".join(sandbox.files.read("/tmp/raw", format="stream")) == raw
+    owner = sandbox.commands.run("stat -c %U notes 'notes/a b.txt'").stdout
+    assert owner == "user\nuser\n", owner
+    sandbox.files.write("/root/mine", "x", user="root")
+    assert sandbox.commands.run("stat -c %U /root/mine", user="root").stdout == "root\n"
+    refused(NotFoundException, lambda: sandbox.files.read("/no/such"))
+
+
+def many_files(sandbox):
+    several = [{"path": f"/tmp/many/{index}", "data": f"number {index}"} for index in range(5)]
+    written = sandbox.files.write_files(several)
+    assert [one.path for one in written] == [one["path"] for one in several]
+    for one in several:
+        assert sandbox.files.read(one["path"]) == one["data"]
+
+
+def large_file(sandbox):
+    import io
+
+    raw = os.urandom(MIB) * 24
+    sandbox.files.write("/tmp/large", io.BytesIO(raw))
+    found = sandbox.commands.run("sha256sum < /tmp/large").stdout.split()[0]
+    assert found == hashlib.sha256(raw).hexdigest()
+    if takes(sandbox.files.write, "gzip"):
+        sandbox.files.write("/tmp/packed", "word " * 100_000, gzip=True)
+        assert sandbox.files.read("/tmp/packed") == "word " * 100_000
+
+
+def file_metadata(sandbox):
+    if not takes(sandbox.files.write, "metadata"):
+        raise Absent
+    said = refused(SandboxException, lambda: sandbox.files.write("/tmp/m", "x", metadata={"a": "b"}))
+    assert "metadata" in said
+
+
+def directories(sandbox):
+    assert sandbox.files.make_dir("/tmp/d/e")
+    assert not sandbox.files.make_dir("/tmp/d/e")
+    sandbox.files.write("/tmp/d/f", "12345")
+    sandbox.commands.run("ln -s f /tmp/d/link && chmod 640 /tmp/d/f")
+    found = {one.name: one for one in sandbox.files.list("/tmp/d")}
+    assert set(found) == {"e", "f", "link"}, found
+    assert found["e"].type.value == "dir" and found["f"].type.value == "file"
+    deep = [one.path for one in sandbox.files.list("/tmp", depth=3)]
+    assert "/tmp/d/e" in deep, deep
+    one = sandbox.files.get_info("/tmp/d/f")
+    assert (one.size, one.permissions, one.owner) == (5, "-rw-r-----", "user"), one
+    assert sandbox.files.get_info("/tmp/d/link").symlink_target
+    moved = sandbox.files.rename("/tmp/d/f", "/tmp/d/new/g")
+    assert moved.path == "/tmp/d/new/g"
+    assert sandbox.files.exists("/tmp/d/new/g") and not sandbox.files.exists("/tmp/d/f")
+    sandbox.files.remove("/tmp/d")
+    assert not sandbox.files.exists("/tmp/d")
+    refused(NotFoundException, lambda: sandbox.files.list("/tmp/d"))
+    refused(NotFoundException, lambda: sandbox.files.get_info("/tmp/d"))
+
+
+def watching(sandbox):
+    sandbox.files.make_dir("/tmp/watched/below")
+    watch = sandbox.files.watch_dir("/tmp/watched", recursive=True)
+    sandbox.files.write("/tmp/watched/below/new", "x")
+    seen = []
+
+    def look():
+        seen.extend(watch.get_new_events())
+        return any(one.name == "below/new" for one in seen)
+
+    until("a change", look)
+    watch.stop()
+    refused(SandboxException, lambda: sandbox.files.watch_dir("/no/such"))
+
+
+def fetch(url, data=None, headers=None):
+    request = urllib.request.Request(url, data=data, headers=headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def local(url):
+    """Signed addresses are made for the client's own base address."""
+    parts = urllib.parse.urlsplit(url)
+    return urllib.parse.urlunsplit(parts)
+
+
+def signed(sandbox):
+    sandbox.files.write("/tmp/signed", "for whoever has the address")
+    url = sandbox.download_url("/tmp/signed")
+    assert fetch(local(url)) == (200, b"for whoever has the address"), fetch(local(url))
+    assert fetch(local(url.replace("signed", "other")))[0] == 401
+    short = sandbox.download_url("/tmp/signed", user="user", use_signature_expiration=600)
+    assert fetch(local(short))[0] == 200
+    late = sandbox.download_url("/tmp/signed", user="user", use_signature_expiration=-10)
+    assert fetch(local(late))[0] == 401
+    url = sandbox.upload_url("/tmp/uploaded")
+    body = b'--B\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nby form\r\n--B--\r\n'
+    status, said = fetch(local(url), body, {"Content-Type": "multipart/form-data; boundary=B"})
+    assert status == 200, said
+    assert sandbox.files.read("/tmp/uploaded") == "by form"
+
+
+def serve(sandbox):
+    sandbox.files.write("/tmp/web/index.html", "served")
+    sandbox.commands.run("cd /tmp/web && exec python3 -m http.server 8000", background=True, timeout=0)
+
+
+def asked(sandbox, **headers):
+    """The status of a request to the server inside, by the host that the client names, once there is one."""
+    base = urllib.parse.urlsplit(os.environ["E2B_API_URL"])
+
+    def look():
+        connection = http.client.HTTPConnection(base.hostname, base.port, timeout=30)
+        connection.request("GET", "/index.html", headers={"Host": sandbox.get_host(8000), **headers})
+        answer = connection.getresponse()
+        assert answer.status != 200 or answer.read() == b"served"
+        return answer.status if answer.status in (200, 401) else None
+
+    return until("an answer from inside", look)
+
+
+def ports(sandbox):
+    serve(sandbox)
+    assert asked(sandbox) == 401, "without a token"
+    assert asked(sandbox, **{"e2b-traffic-access-token": sandbox.traffic_access_token}) == 200
+    assert asked(sandbox, **{"e2b-traffic-access-token": "bst_nonsense"}) == 401
+    assert asked(sandbox, **{"X-API-Key": os.environ["E2B_API_KEY"]}) == 200
+
+
+def public_ports(sandbox):
+    other = new(network={"allow_public_traffic": True})
+    try:
+        serve(other)
+        assert asked(other) == 200
+        token = {"e2b-traffic-access-token": sandbox.traffic_access_token}
+        assert asked(other, **token) == 200, "what is public needs no token"
+    finally:
+        other.kill()
+
+
+def foreign(sandbox):
+    """A token of one sandbox opens no other."""
+    other = new()
+    try:
+        base = os.environ["E2B_SANDBOX_URL"]
+        tokens = [one._envd_access_token if hasattr(one, "_envd_access_token") else None for one in (sandbox, other)]
+        if not all(tokens):
+            raise Absent
+
+        def status(of, token):
+            headers = {"e2b-sandbox-id": of.sandbox_id, "e2b-sandbox-port": "49983"}
+            if token:
+                headers["X-Access-Token"] = token
+            return fetch(f"{base}/health", headers=headers)[0]
+
+        assert status(sandbox, tokens[0]) == 204
+        assert status(sandbox, tokens[1]) == 401
+        assert status(sandbox, None) == 401
+    finally:
+        other.kill()
+
+
+# === Sleep, branches ===
+
+
+def pausing(sandbox):
+    handle = sandbox.commands.run("sleep 30001", background=True, timeout=0)
+    sandbox.files.write("/tmp/kept", "yes")
+    sandbox.pause()
+    found = Sandbox.get_info(sandbox.sandbox_id)
+    assert str(getattr(found.state, "value", found.state)) == "paused"
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=600)
+    assert again.files.read("/tmp/kept") == "yes"
+    assert handle.pid in [one.pid for one in again.commands.list()], "its processes came back"
+    assert again.commands.kill(handle.pid)
+
+
+def pausing_files(sandbox):
+    """Without what was in RAM."""
+    handle = sandbox.commands.run("sleep 30002", background=True, timeout=0)
+    sandbox.files.write("/home/user/kept", "yes")
+    sandbox.pause(keep_memory=False)
+    paused = Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items()
+    assert sandbox.sandbox_id in [one.sandbox_id for one in paused]
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=600)
+    assert again.files.read("/home/user/kept") == "yes"
+    assert handle.pid not in [one.pid for one in again.commands.list()], "nothing of it runs on"
+
+
+def waking_by_use(sandbox):
+    sandbox.pause()
+    assert sandbox.commands.run("echo awake").stdout == "awake\n"
+
+
+def auto_pause(_):
+    if not takes(Sandbox.create, "lifecycle"):
+        raise Absent
+    sandbox = Sandbox.create(timeout=2, lifecycle={"on_timeout": "pause"})
+    sandbox.files.write("/tmp/kept", "yes")
+
+    def look():
+        state = Sandbox.get_info(sandbox.sandbox_id).state
+        return str(getattr(state, "value", state)) == "paused"
+
+    until("its pause", look)
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=60)
+    assert again.files.read("/tmp/kept") == "yes"
+    again.kill()
+
+
+def timeout_kills(_):
+    sandbox = Sandbox.create(timeout=1)
+    until("its end", lambda: not sandbox.is_running())
+    refused(NotFoundException, sandbox.get_info)
+
+
+def snapshots(sandbox):
+    sandbox.files.write("/tmp/in-snapshot", "then")
+    taken = sandbox.create_snapshot()
+    sandbox.files.write("/tmp/in-snapshot", "now")
+    listed = sandbox.list_snapshots().next_items()
+    assert taken.snapshot_id in [one.snapshot_id for one in listed]
+    child = Sandbox.create(taken.snapshot_id, timeout=60, metadata={"from": "snapshot"}, envs={"SET": "anew"})
+    assert child.files.read("/tmp/in-snapshot") == "then"
+    assert child.get_info().metadata == {"from": "snapshot"}
+    assert child.commands.run("echo $SET").stdout == "anew\n"
+    child.kill()
+    assert Sandbox.delete_snapshot(taken.snapshot_id)
+    assert not Sandbox.delete_snapshot(taken.snapshot_id)
+
+
+def forking(sandbox):
+    sandbox.files.write("/tmp/forked", "common")
+    children = sandbox.fork(count=2, timeout=60)
+    assert len(children) == 2
+    for child in children:
+        assert not isinstance(child, Exception), child
+        assert child.files.read("/tmp/forked") == "common"
+        assert child.sandbox_id != sandbox.sandbox_id
+        assert child.kill()
+
+
+def kill(sandbox):
+    assert sandbox.kill()
+    assert not sandbox.is_running()
+    assert not Sandbox.kill(sandbox.sandbox_id)
+    refused(SandboxException, lambda: sandbox.commands.run("true"))
+    refused(NotFoundException, lambda: Sandbox.connect(sandbox.sandbox_id))
+
+
+# === Templates ===
+
+
+def templates(_):
+    name = f"scenario-{os.getpid()}"
+    lines = []
+    steps = Template().from_template("base").set_envs({"BUILT": "yes"}).set_workdir("/srv/app")
+    steps = steps.run_cmd("echo made by $(whoami) in $(pwd) > /srv/made && echo a line", user="root")
+    Template.build(steps, name, tags=["v1"], on_build_logs=lambda entry: lines.append(str(entry.message)))
+    assert any("a line" in line for line in lines), lines
+    assert Template.exists(name) and not Template.exists("no-such-template")
+    for template in [name, f"{name}:v1"]:
+        built = Sandbox.create(template, timeout=60)
+        assert built.files.read("/srv/made") == "made by root in /srv/app\n"
+        assert built.commands.run("echo $BUILT").stdout == "yes\n"
+        built.kill()
+    Template.assign_tags(f"{name}:v1", ["stable", "next"])
+    assert {"v1", "stable", "next"} <= {one.tag for one in Template.get_tags(name)}
+    Sandbox.create(f"{name}:stable", timeout=60).kill()
+    Template.remove_tags(name, ["stable", "next"])
+    refused(SandboxException, lambda: Sandbox.create(f"{name}:stable", timeout=60))
+    image = Template().from_base_image().run_cmd("true")
+    begun = Template.build_in_background(image, f"{name}-2")
+    until("the build", lambda: Template.get_build_status(begun).status.value == "ready")
+    fetch_as_owner("DELETE", f"/templates/{name}-2")
+    for tag in ["", ":v1"]:
+        fetch_as_owner("DELETE", f"/templates/{name}{tag}")
+
+
+def copying_builds(_):
+    name = f"copies-{os.getpid()}"
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(f"{folder}/app/below")
+        for path, text in [("one", "1"), ("app/two", "2"), ("app/below/three", "3")]:
+            with open(f"{folder}/{path}", "w", encoding="utf-8") as file:
+                file.write(text)
+        steps = Template(file_context_path=folder).from_template("base").copy("one", "/srv/", mode=0o600, user="user")
+        steps = steps.set_workdir("/srv/work").copy("app", "code").run_cmd("cat /srv/one code/two code/below/three > /srv/all")
+        Template.build(steps, name)
+    built = Sandbox.create(name, timeout=60)
+    assert built.files.read("/srv/all") == "123"
+    assert built.commands.run("stat -c '%U %a' /srv/one").stdout == "user 600\n"
+    built.kill()
+    fetch_as_owner("DELETE", f"/templates/{name}")
+
+
+def failing_builds(_):
+    said = refused(BuildException, lambda: Template.build(Template().from_template("base").run_cmd("exit 3"), "fails"))
+    assert "3" in said, said
+    said = refused(Exception, lambda: Template.build(Template().from_template("no-such-template"), "fails"))
+    assert "no-such-template" in said, said
+    started = Template().from_template("base").set_start_cmd("sleep 1", "true")
+    said = refused(BuildException, lambda: Template.build(started, "fails"))
+    assert "snapshot" in said, said
+
+
+def fetch_as_owner(method, path):
+    url = os.environ["E2B_API_URL"] + path
+    request = urllib.request.Request(url, method=method, headers={"X-API-Key": os.environ["E2B_API_KEY"]})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status in (200, 204), answer.status
+
+
+def absent(_):
+    """What there is not is refused in words."""
+    said = refused(SandboxException, lambda: new(volume_mounts={"/data": "some-volume"}))
+    assert "volumes" in said, said
+    said = refused(SandboxException, lambda: new(mcp={"time": {}}))
+    assert "MCP" in said or "mcp" in said, said
+
+
+# === By names, over TLS ===
+
+
+def by_name(_):
+    sandbox = new(network={"allow_public_traffic": True})
+    try:
+        domain = os.environ["E2B_DOMAIN"]
+        assert sandbox.get_host(8000) == f"8000-{sandbox.sandbox_id}.{domain}"
+        assert sandbox.commands.run("echo by name").stdout == "by name\n"
+        sandbox.files.write("/tmp/a", "b" * MIB)
+        assert sandbox.files.read("/tmp/a") == "b" * MIB
+        assert fetch(sandbox.download_url("/tmp/a")) == (200, b"b" * MIB)
+        serve(sandbox)
+        address = f"https://{sandbox.get_host(8000)}/index.html"
+        until("the server inside", lambda: fetch(address) == (200, b"served"))
+        assert Sandbox.get_info(sandbox.sandbox_id).sandbox_id == sandbox.sandbox_id
+    finally:
+        assert sandbox.kill()
+    assert not sandbox.is_running()
+
+
+async def asynchronous_by_name():
+    sandbox = await AsyncSandbox.create(timeout=600)
+    try:
+        assert (await sandbox.commands.run("echo by name")).stdout == "by name\n"
+    finally:
+        assert await sandbox.kill()
+
+
+def names_lead_here():
+    """Names below `localhost` lead to this machine; not every resolver knows."""
+    usual = socket.getaddrinfo
+
+    def resolve(host, *args, **options):
+        local = isinstance(host, str) and host.endswith(".localhost")
+        return usual("127.0.0.1" if local else host, *args, **options)
+
+    socket.getaddrinfo = resolve
+
+
+# === The same without threads ===
+
+
+async def async_commands():
+    sandbox = await AsyncSandbox.create(timeout=600, envs={"SET": "by-create"})
+    try:
+        done = await sandbox.commands.run("echo $SET; echo err >&2")
+        assert (done.stdout, done.stderr) == ("by-create\n", "err\n")
+        several = await asyncio.gather(*[sandbox.commands.run(f"echo {index}") for index in range(10)])
+        assert [one.stdout for one in several] == [f"{index}\n" for index in range(10)]
+        handle = await sandbox.commands.run("cat; exit 7", background=True, stdin=True)
+        await sandbox.commands.send_stdin(handle.pid, "word\n")
+        await sandbox.commands.close_stdin(handle.pid)
+        try:
+            await handle.wait()
+        except CommandExitException as error:
+            assert (error.exit_code, error.stdout) == (7, "word\n"), error
+        else:
+            raise AssertionError("its exit code was lost")
+        handle = await sandbox.commands.run("sleep 1000", background=True)
+        again = await sandbox.commands.connect(handle.pid)
+        assert await again.kill()
+        text = b""
+
+        async def take(data):
+            nonlocal text
+            text += data
+
+        handle = await sandbox.pty.create(PtySize(rows=24, cols=80), on_data=take)
+        await sandbox.pty.send_stdin(handle.pid, b"echo from-$((1+1)); exit\n")
+        await handle.wait()
+        assert b"from-2" in text, text
+    finally:
+        assert await sandbox.kill()
+    assert not await sandbox.is_running()
+
+
+async def async_files():
+    sandbox = await AsyncSandbox.create(timeout=600)
+    try:
+        several = [{"path": f"/tmp/many/{index}", "data": f"number {index}"} for index in range(3)]
+        await sandbox.files.write_files(several)
+        for one in several:
+            assert await sandbox.files.read(one["path"]) == one["data"]
+        assert len(await sandbox.files.list("/tmp/many")) == 3
+        await sandbox.files.rename("/tmp/many/0", "/tmp/many/9")
+        await sandbox.files.remove("/tmp/many/1")
+        assert not await sandbox.files.exists("/tmp/many/0")
+        seen = asyncio.Event()
+        watch = await sandbox.files.watch_dir("/tmp", on_event=lambda event: seen.set())
+        await sandbox.files.write("/tmp/changed", "x")
+        await asyncio.wait_for(seen.wait(), 60)
+        await watch.stop()
+    finally:
+        assert await sandbox.kill()
+
+
+async def async_life():
+    sandbox = await AsyncSandbox.create(timeout=600, metadata={"who": "async"})
+    try:
+        found = await AsyncSandbox.list(query=SandboxQuery(metadata={"who": "async"})).next_items()
+        assert [one.sandbox_id for one in found] == [sandbox.sandbox_id]
+        await sandbox.set_timeout(900)
+        await sandbox.files.write("/tmp/kept", "yes")
+        await sandbox.pause()
+        sandbox = await AsyncSandbox.connect(sandbox.sandbox_id, timeout=600)
+        taken = await sandbox.create_snapshot()
+        children = [await AsyncSandbox.create(taken.snapshot_id, timeout=60), *(await sandbox.fork(timeout=60))]
+        for child in children:
+            assert await child.files.read("/tmp/kept") == "yes"
+            assert await child.kill()
+        assert await AsyncSandbox.delete_snapshot(taken.snapshot_id)
+        assert await sandbox.get_metrics()
+    finally:
+        assert await sandbox.kill()
+
+
+def main():
+    if os.environ.get("E2B_DOMAIN"):
+        names_lead_here()
+        check("domain mode, TLS", by_name, None)
+        check("domain mode, TLS: async client", lambda: asyncio.run(asynchronous_by_name()))
+        sys.exit(1 if FAILED else 0)
+    sandbox = new(metadata={"who": "scenario", "said": "ä = b & c%20"}, envs={"SET": "by-create"})
+    for name, work in [
+        ("info", info),
+        ("list, filters, pages", listing),
+        ("timeout, connect", timeouts),
+        ("metrics", metrics),
+        ("commands: run", run),
+        ("commands: envs, cwd, user", run_options),
+        ("commands: background, list, kill", background),
+        ("commands: disconnect, connect", reconnect),
+        ("commands: stdin", standard_input),
+        ("commands: streamed stdin", streamed_input),
+        ("commands: timeout", command_timeout),
+        ("commands: 10 MiB of output", much_output),
+        ("pty", terminal),
+        ("files: read, write", files),
+        ("files: several at once", many_files),
+        ("files: large, gzip", large_file),
+        ("files: metadata is refused", file_metadata),
+        ("files: directories", directories),
+        ("files: watch", watching),
+        ("files: signed addresses", signed),
+        ("ports: get_host, by token", ports),
+        ("ports: get_host, public", public_ports),
+        ("one token, one sandbox", foreign),
+        ("pause, resume", pausing),
+        ("pause without memory", pausing_files),
+        ("auto-resume", waking_by_use),
+        ("snapshots", snapshots),
+        ("fork", forking),
+        ("network", network),
+        ("kill", kill),
+        ("auto-pause", auto_pause),
+        ("timeout kills", timeout_kills),
+        ("templates: builds, aliases, tags", templates),
+        ("templates: builds with files", copying_builds),
+        ("templates: builds that fail", failing_builds),
+        ("what there is not is refused", absent),
+    ]:
+        check(name, work, sandbox)
+    check("unknown template", unknown_template)
+    check("unknown key", bad_key)
+    check("async: commands, pty", lambda: asyncio.run(async_commands()))
+    check("async: files, watch", lambda: asyncio.run(async_files()))
+    check("async: life, snapshots, fork", lambda: asyncio.run(async_life()))
+    sys.exit(1 if FAILED else 0)
+
+
+main()

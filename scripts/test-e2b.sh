@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# Runs one scenario with released versions of E2B's own clients, each in an environment of its own, against a real daemon.
+#
+#   scripts/test-e2b.sh BURROW GUEST POOL             all versions; prints a line for each
+#   scripts/test-e2b.sh BURROW GUEST POOL py-2.63.0   these only
+#   UPDATE=1 scripts/test-e2b.sh BURROW GUEST POOL    also writes the table in docs/e2b.md
+#
+# Needs root, python3 with venv, openssl, node with npm, and the pool of scripts/test-pool.sh. The daemon has a state, a cgroup and a
+# port of its own, and is removed at the end with all it made.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+cd "$repo"
+burrow=$(realpath "$1")
+guest=$(realpath "$2")
+pool=$(realpath "$3")
+shift 3
+# The newest, one from before create and connect moved to /v2, and two between.
+versions=(py-2.63.0 py-2.56.0 py-2.51.0 py-2.45.1 js-2.51.0 js-2.45.0)
+all=${#versions[@]}
+if [ $# -gt 0 ]; then versions=("$@"); fi
+home=$repo/target/e2b
+results=$home/results
+
+say() { printf 'e2b: %s\n' "$*" >&2; }
+
+if ! node_version > /dev/null; then
+    printf "skipped: E2B's npm clients: there is no Node.js 20 with npm\n" >&2
+    for index in "${!versions[@]}"; do [[ ${versions[index]} != js-* ]] || unset "versions[index]"; done
+fi
+
+work=$(mktemp -d)
+name="burrow-e2b-$$"
+place="$pool/daemons/$name"
+daemon=""
+
+cleanup() {
+    local path
+    if [ -n "$daemon" ] && kill -0 "$daemon" 2>/dev/null; then
+        for path in $("$burrow" ls -q 2>/dev/null); do
+            "$burrow" rm -f "$path" 2>/dev/null || true
+        done
+        kill "$daemon" 2>/dev/null || true
+        wait "$daemon" 2>/dev/null || true
+    fi
+    # Whatever a daemon that died left running.
+    for path in $(awk '$3 ~ /^cgroup2?$/ {print $2}' /proc/mounts); do
+        [ -d "$path/$name" ] || continue
+        find "$path/$name" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | xargs -r kill -9 2>/dev/null || true
+    done
+    sleep 0.2
+    for path in $(awk '$3 ~ /^cgroup2?$/ {print $2}' /proc/mounts); do
+        [ -d "$path/$name" ] && find "$path/$name" -depth -type d -exec rmdir {} + 2>/dev/null
+    done
+    awk -v at="$work/" 'index($2, at) == 1 {print $2}' /proc/mounts | tac | xargs -r -n1 umount -l 2>/dev/null || true
+    for path in "$place"/{sandboxes,staged,images,snapshots,replacing}/*; do
+        [ -e "$path" ] || continue
+        btrfs -q property set -f "$path" ro false 2>/dev/null || true
+        btrfs -q subvolume delete "$path" >/dev/null || true
+    done
+    # For whoever wants to know what the daemon saw.
+    cp "$work/log" target/e2b.log 2>/dev/null || true
+    rm -rf "$place" "$work"
+}
+trap cleanup EXIT
+
+# === The clients ===
+
+# Each where its own is kept: a run finds what an earlier one installed.
+install() {
+    local version=$1 number=${1#*-}
+    case $version in
+    py-*)
+        "$home/$version/bin/python" -c 'import e2b' 2>/dev/null && return
+        python3 -m venv --clear "$home/$version"
+        "$home/$version/bin/pip" install --quiet --disable-pip-version-check "e2b==$number"
+        ;;
+    js-*)
+        [ -d "$home/$version/node_modules/e2b" ] && return
+        mkdir -p "$home/$version"
+        (cd "$home/$version" && printf '{"private": true}' > package.json && npm install --silent --no-audit --no-fund "e2b@$number")
+        ;;
+    esac
+}
+
+mkdir -p "$results"
+jobs=()
+for version in "${versions[@]}"; do
+    install "$version" &
+    jobs+=($!)
+done
+for job in "${jobs[@]}"; do wait "$job"; done
+
+# === A daemon with the default image ===
+
+mkdir -p "$place"/{images,staged,sandboxes} "$work/state"
+for image in "$pool"/template/images/*; do
+    btrfs -q subvolume snapshot -r "$image" "$place/images/$(basename "$image")" >/dev/null
+done
+cp "$pool"/template/catalog.db* "$work/state/"
+criu=""
+[ -z "${BURROW_CRIU:-}" ] || criu="criu = \"$BURROW_CRIU\""
+
+# begin LISTEN [MORE CONFIGURATION]: starts the daemon and sets `address`.
+begin() {
+    printf '%s\n' "listen = \"$1\"" "state_dir = \"$work/state\"" "run_dir = \"$work/run\"" "admin_key_file = \"$work/admin.key\"" \
+        "[pool]" "path = \"$place\"" "[runtime]" "guest = \"$guest\"" "cgroup = \"$name\"" "$criu" "${2:-}" > "$work/config.toml"
+    rm -f "$work/run/address"
+    "$burrow" serve --config "$work/config.toml" >> "$work/log" 2>&1 &
+    daemon=$!
+    address=""
+    for _ in $(seq 600); do
+        address=$(cat "$work/run/address" 2>/dev/null || true)
+        [ -n "$address" ] && return
+        kill -0 "$daemon" 2>/dev/null || break
+        sleep 0.1
+    done
+    cat "$work/log" >&2
+    say "the daemon did not start"
+    exit 1
+}
+
+begin 127.0.0.1:0
+export BURROW_URL="http://$address"
+BURROW_API_KEY=$(cat "$work/admin.key")
+export BURROW_API_KEY
+# All that an E2B client needs to be told.
+export E2B_API_URL=$BURROW_URL E2B_SANDBOX_URL=$BURROW_URL E2B_API_KEY=$BURROW_API_KEY
+
+# === The scenario, with each ===
+
+failed=0
+
+# scenario VERSION: adds to its results what it prints.
+scenario() {
+    case $1 in
+    py-*) "$home/$1/bin/python" scripts/e2b/scenario.py ;;
+    js-*) (cd "$home/$1" && cp "$repo/scripts/e2b/scenario.mjs" . && node scenario.mjs) ;;
+    esac >> "$results/$1" 2>> "$results/$1.err"
+}
+
+# with_each WHAT: the scenario with every version; what it leaves behind is a failure.
+with_each() {
+    local version began code left
+    for version in "${versions[@]}"; do
+        began=$SECONDS code=0
+        scenario "$version" || code=$?
+        if [ "$code" -ne 0 ]; then
+            failed=1
+            say "$version, $1: FAILED, $((SECONDS - began)) s"
+            grep '^FAILED ' "$results/$version" >&2 || tail -n 20 "$results/$version.err" >&2
+        else
+            say "$version, $1: $((SECONDS - began)) s"
+        fi
+        left=$("$burrow" ls -q)
+        [ -n "$left" ] || continue
+        failed=1
+        say "$version left sandboxes behind: $left"
+        for left in $left; do "$burrow" rm -f "$left"; done
+    done
+}
+
+for version in "${versions[@]}"; do
+    : > "$results/$version"
+    : > "$results/$version.err"
+done
+with_each "one address"
+
+# Once more by names and over TLS, as with E2B itself: nothing is told but the domain. Names below `localhost` need no DNS.
+kill "$daemon"
+wait "$daemon" || true
+domain="boxes.localhost:${address##*:}"
+{
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=a test's own authority" \
+        -keyout "$work/ca.key" -out "$work/ca.pem"
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=boxes.localhost" -keyout "$work/tls.key" -out "$work/tls.csr"
+    printf 'subjectAltName=DNS:*.boxes.localhost,DNS:localhost\nbasicConstraints=CA:FALSE\n' > "$work/names"
+    openssl x509 -req -in "$work/tls.csr" -CA "$work/ca.pem" -CAkey "$work/ca.key" -CAcreateserial -days 2 -extfile "$work/names" \
+        -out "$work/tls.pem"
+} > "$work/openssl.log" 2>&1
+begin "$address" "$(printf '%s\n' "[gateway]" "domain = \"$domain\"" "[tls]" "cert = \"$work/tls.pem\"" "key = \"$work/tls.key\"")"
+unset E2B_API_URL E2B_SANDBOX_URL
+export BURROW_URL="https://localhost:${address##*:}" BURROW_CA_FILE=$work/ca.pem E2B_DOMAIN=$domain SSL_CERT_FILE=$work/ca.pem NODE_EXTRA_CA_CERTS=$work/ca.pem
+with_each "domain and TLS"
+
+for version in "${versions[@]}"; do
+    say "$version: $(grep -c '^ok ' "$results/$version" || true) checks passed, $(grep -c '^absent ' "$results/$version" || true) not in this version"
+done
+
+if grep -E '(^| )ERROR |panicked' "$work/log" >&2; then
+    say "the daemon logged errors"
+    failed=1
+fi
+if [ "$failed" -eq 0 ] && [ "${#versions[@]}" -eq "$all" ]; then
+    python3 scripts/e2b/table.py docs/e2b.md "$results" "${versions[@]}" || failed=1
+fi
+exit "$failed"
