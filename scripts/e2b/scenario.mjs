@@ -246,6 +246,20 @@ await check('files: several at once', async () => {
   for (const one of several) same(await sandbox.files.read(one.path), one.data)
 })
 
+await check('files: large, gzip', async () => {
+  const raw = new Uint8Array(24 << 20).map((_, index) => index % 251)
+  await sandbox.files.write('/tmp/large', raw.buffer)
+  const found = (await sandbox.commands.run('sha256sum < /tmp/large')).stdout.split(' ')[0]
+  same(found, createHash('sha256').update(raw).digest('hex'))
+  await sandbox.files.write('/tmp/packed', 'word '.repeat(100_000), { gzip: true })
+  same(await sandbox.files.read('/tmp/packed'), 'word '.repeat(100_000))
+})
+
+await check('files: metadata is refused', async () => {
+  const error = await refused(Error, () => sandbox.files.write('/tmp/m', 'x', { metadata: { a: 'b' } }))
+  assert(error.message.includes('metadata'), error.message)
+})
+
 await check('files: directories', async () => {
   assert(await sandbox.files.makeDir('/tmp/d/e'))
   assert(!(await sandbox.files.makeDir('/tmp/d/e')))
@@ -291,6 +305,22 @@ await check('ports: get_host, public', async () => {
   try {
     await serve(other)
     same(await asked(other), 200)
+  } finally {
+    await other.kill()
+  }
+})
+
+await check('one token, one sandbox', async () => {
+  const other = await Sandbox.create({ timeoutMs: 600_000 })
+  try {
+    const status = async (of, by) => {
+      const headers = { 'e2b-sandbox-id': of.sandboxId, 'e2b-sandbox-port': '49983' }
+      if (by) headers['X-Access-Token'] = by.envdAccessToken
+      return (await fetch(`${process.env.E2B_SANDBOX_URL}/health`, { headers })).status
+    }
+    same(await status(sandbox, sandbox), 204)
+    same(await status(sandbox, other), 401)
+    same(await status(sandbox, null), 401)
   } finally {
     await other.kill()
   }

@@ -414,17 +414,17 @@ pub(super) const KEYS: &[Key] = &[
         "Whoever opens ports speaks HTTPS to a proxy in front of the daemon. With `[tls]` it is always so.",
     ),
     key(
-        "gateway.requests",
-        Kind::Count(1, 100_000),
-        Some("2048"),
-        "Requests to ports at once, WebSockets and other open streams included. They do not count as `limits.requests`.",
-    ),
-    key(
         "gateway.e2b_public_ports",
         Kind::Flag,
         Some("false"),
         "Ports of sandboxes that E2B's clients make are open to whoever knows the sandbox's id, as E2B's own are, unless the \
          client says otherwise. When false, a client must ask for that (`allow_public_traffic`), or show a token or a key.",
+    ),
+    key(
+        "gateway.requests",
+        Kind::Count(1, 100_000),
+        Some("2048"),
+        "Requests to ports at once, WebSockets and other open streams included. They do not count as `limits.requests`.",
     ),
     key("gateway.requests_per_sandbox", Kind::Count(1, 100_000), Some("512"), "Of these, to one sandbox."),
     key(

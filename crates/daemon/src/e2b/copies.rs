@@ -340,7 +340,8 @@ mod tests {
 
     fn joined(entries: &[(&str, tar::EntryType, &str)]) -> io::Result<Vec<String>> {
         let whole = join(tempfile::tempfile().unwrap(), vec![("ab".to_owned(), archive(entries))], 1 << 20)?;
-        let names = tar::Archive::new(whole)
+        let mut archive = tar::Archive::new(whole);
+        let names = archive
             .entries()?
             .map(|entry| Ok(entry?.path()?.to_string_lossy().trim_end_matches('/').to_owned()));
         names.collect()

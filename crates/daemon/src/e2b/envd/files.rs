@@ -56,26 +56,41 @@ pub(super) async fn read(State(app): State<Arc<App>>, request: Request) -> Resul
 
 pub(super) async fn write(State(app): State<Arc<App>>, request: Request) -> Result<Json<Value>, Response> {
     let (mut parts, body) = request.into_parts();
-    let (query, inside) = admitted(&app, &mut parts, "write").await?;
+    let mut body = Some(body);
+    let written = written(&app, &mut parts, &mut body).await;
+    let refused = written.is_err();
+    if let Some(unread) = body.filter(|_| refused) {
+        // Who still sends reads the answer only when it has been listened to for a moment.
+        linger(unread).await;
+    }
+    written.map(|entries| Json(Value::Array(entries)))
+}
+
+/// Takes the body when there is a place for it.
+async fn written(app: &Arc<App>, parts: &mut Parts, body: &mut Option<Body>) -> Result<Vec<Value>, Response> {
+    let (query, inside) = admitted(app, parts, "write").await?;
     let written = async {
         refuse_metadata(&parts.headers)?;
-        let guest = inside.guest(&app).await?;
+        let guest = inside.guest(app).await?;
         let target = Target { user: inside.as_user()?, guest: &guest, inside: &inside };
         let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let kind = text(&CONTENT_TYPE);
         if kind.trim_start().to_ascii_lowercase().starts_with("multipart/form-data") {
-            return target.take_parts(Multipart::new(kind, body)?, query.path.as_deref()).await;
+            let parts = Multipart::new(kind, body.take().unwrap_or_default())?;
+            return target.take_parts(parts, query.path.as_deref()).await;
         }
         let path = query.path.as_deref().ok_or_else(|| Refusal::invalid("`path` is missing"))?;
-        let body = match text(&CONTENT_ENCODING) {
-            "" | "identity" => body,
-            "gzip" => unpacked(body),
+        let packed = match text(&CONTENT_ENCODING) {
+            "" | "identity" => false,
+            "gzip" => true,
             _ => return Err(Refusal::absent("Burrow reads uploads plain or as gzip")),
         };
         let place = target.place(path).await?;
+        let body = body.take().unwrap_or_default();
+        let body = if packed { unpacked(body) } else { body };
         Ok(vec![shown(&target.put(&place, body).await?)])
     };
-    written.await.map(|entries| Json(Value::Array(entries))).map_err(Refusal::into_response)
+    written.await.map_err(Refusal::into_response)
 }
 
 fn refuse_metadata(headers: &HeaderMap) -> Result<(), Refusal> {
