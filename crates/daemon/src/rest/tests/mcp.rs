@@ -142,6 +142,16 @@ async fn arguments_that_do_not_fit_are_told_to_the_model() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_ends_waits_for_no_model() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    world.app.draining.cancel();
+    let params = json!({ "name": "status", "arguments": {} });
+    let answer = ask(&world, &world.key, "?sandbox=web", "tools/call", params).await;
+    answer.refused(429, "busy");
+}
+
+#[tokio::test]
 async fn only_forks_can_be_deleted() {
     let world = World::new().await;
     let (own, other) = (world.sandbox("own").await, world.sandbox("other").await);
