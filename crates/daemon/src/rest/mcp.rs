@@ -20,6 +20,7 @@ use axum::response::Response;
 use axum::routing::post;
 use burrow_api::ErrorCode;
 use burrow_client::{ApiKey, Client, ClientOptions};
+use burrow_engine::EngineError;
 use burrow_mcp::Wanted;
 use http::header::ORIGIN;
 use http::request::Parts;
@@ -67,7 +68,9 @@ async fn serve(State(surface): State<Surface>, request: Request) -> Result<Respo
     let caller = Reader::from_request_parts(&mut parts, &surface.app).await?;
     let wanted = wanted(&parts, &caller)?;
     let client = surface.client(&parts)?;
-    let answer = burrow_mcp::answer(client, wanted, Request::from_parts(parts, body)).await;
+    let answer = burrow_mcp::answer(client, wanted, Request::from_parts(parts, body));
+    // A command that is waited for goes on in its sandbox; the daemon does not wait for it to end.
+    let answer = surface.app.draining.run_until_cancelled(answer).await.ok_or(EngineError::ShuttingDown)?;
     Ok(answer.map(Body::new))
 }
 

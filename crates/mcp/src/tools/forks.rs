@@ -245,7 +245,7 @@ mod tests {
     fn merged(conflicts: &[&str], applied: bool) -> Merged {
         let conflicts: Vec<_> = conflicts
             .iter()
-            .map(|path| serde_json::json!({ "path": path, "kind": "content", "base": null, "ours": null, "theirs": null }))
+            .map(|path| serde_json::json!({ "path": path, "kind": "both-changed", "base": null, "ours": null, "theirs": null }))
             .collect();
         serde_json::from_value(serde_json::json!({
             "id": null, "parent": "sbx1", "child": "sbx2", "base": "snp1", "dry_run": false, "applied": applied,

@@ -135,10 +135,24 @@ async fn a_key_reaches_no_further_through_tools_than_without_them() {
 #[tokio::test]
 async fn arguments_that_do_not_fit_are_told_to_the_model() {
     let world = World::new().await;
-    for arguments in [json!({}), json!({ "command": "true", "sandbx": "web" }), json!({ "command": 7 })] {
-        let (said, failed) = call(&world, &world.key, "?sandbox=web", "run", arguments.clone()).await;
-        assert!(failed && (said.contains("command") || said.contains("sandbx")), "{arguments}: {said}");
+    for (arguments, why) in [
+        (json!({}), "missing field `command`"),
+        (json!({ "command": "true", "sandbx": "web" }), "unknown field `sandbx`"),
+        (json!({ "command": 7 }), "expected a string"),
+    ] {
+        let (said, failed) = call(&world, &world.key, "?sandbox=web", "run", arguments).await;
+        assert!(failed && said.contains(why), "{why}: {said}");
     }
+}
+
+#[tokio::test]
+async fn a_daemon_that_ends_waits_for_no_model() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    world.app.draining.cancel();
+    let params = json!({ "name": "status", "arguments": {} });
+    let answer = ask(&world, &world.key, "?sandbox=web", "tools/call", params).await;
+    answer.refused(429, "busy");
 }
 
 #[tokio::test]
