@@ -61,7 +61,7 @@ pub(super) async fn write(State(app): State<Arc<App>>, request: Request) -> Resu
     let refused = written.is_err();
     if let Some(unread) = body.filter(|_| refused) {
         // Who still sends reads the answer only when it has been listened to for a moment.
-        linger(unread).await;
+        linger(unread);
     }
     written.map(|entries| Json(Value::Array(entries)))
 }
