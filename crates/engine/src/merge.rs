@@ -260,7 +260,7 @@ pub(crate) async fn planned(
         let gathered = trees.gather(&by_ours, &by_theirs)?;
         let missing = |three: &Three| three.ours.is_none();
         let added =
-            gathered.iter().filter(|(_, three)| missing(three)).map(|(path, _)| path.clone()).collect();
+            gathered.names.iter().filter(|(_, three)| missing(three)).map(|(path, _)| path.clone()).collect();
         let plan = plan(gathered, &trees, &names, &policies)?;
         let changes = told(&added, &plan);
         Ok(Planned { plan, trees, changes, noise })

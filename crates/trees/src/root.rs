@@ -82,6 +82,11 @@ impl Node {
         matches!(self.kind, Kind::File { .. })
     }
 
+    /// A file that has no other name.
+    pub(crate) fn is_the_only_name(&self) -> bool {
+        self.is_file() && self.identity.is_some_and(|identity| identity.links == 1)
+    }
+
     pub fn is_directory(&self) -> bool {
         self.kind == Kind::Directory
     }

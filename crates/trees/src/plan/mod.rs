@@ -68,17 +68,20 @@ impl Trees {
     }
 
     /// What the three have at the paths that either side changed.
-    pub fn gather(
-        &self,
-        by_ours: &Changed,
-        by_theirs: &Changed,
-    ) -> Result<BTreeMap<Vec<u8>, Three>, TreeError> {
+    pub fn gather(&self, by_ours: &Changed, by_theirs: &Changed) -> Result<Gathered, TreeError> {
         let at = |side: Side, path: &[u8], since_base| -> Result<Option<At>, TreeError> {
             Ok(self.of(side).node(path)?.map(|node| At { path: path.to_vec(), node, since_base }))
         };
         let paths: BTreeSet<&Vec<u8>> = by_ours.keys().chain(by_theirs.keys()).collect();
-        let mut gathered = BTreeMap::new();
+        let mut gathered = Gathered::default();
         for path in paths {
+            if by_theirs.get(path) == Some(&Since::Written)
+                && !by_ours.contains_key(path)
+                && let Some(node) = self.theirs.node(path)?.filter(Node::is_the_only_name)
+            {
+                gathered.overwritten.push((path.clone(), node));
+                continue;
+            }
             let base = at(Side::Base, path, Since::Nothing)?;
             // What a side has not changed is looked at once.
             let by = |side: Side, changed: &Changed| match changed.get(path) {
@@ -86,7 +89,7 @@ impl Trees {
                 None => Ok(base.clone()),
             };
             let (ours, theirs) = (by(Side::Ours, by_ours)?, by(Side::Theirs, by_theirs)?);
-            gathered.insert(path.clone(), Three { base, ours, theirs });
+            gathered.names.insert(path.clone(), Three { base, ours, theirs });
         }
         Ok(gathered)
     }
@@ -100,6 +103,15 @@ impl Contents for Trees {
     fn text(&self, side: Side, path: &[u8]) -> Result<Option<Vec<u8>>, TreeError> {
         self.of(side).read(path, crate::text::TEXT_BYTES_MAX)
     }
+}
+
+/// What a plan is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Gathered {
+    pub names: BTreeMap<Vec<u8>, Three>,
+    /// Files that theirs alone has written to, in order. They are taken without a look at what they held: to read a thousand
+    /// files of two trees takes longer than all the rest of a merge.
+    pub overwritten: Vec<(Vec<u8>, Node)>,
 }
 
 /// What the three trees have at one path, or, of what was moved, at two.
@@ -265,15 +277,16 @@ enum Outcome {
     },
 }
 
-/// Decides what is to be done. `names` are all that either side changed.
+/// Decides what is to be done. What was gathered is all that either side changed.
 pub fn plan(
-    names: BTreeMap<Vec<u8>, Three>,
+    gathered: Gathered,
     contents: &dyn Contents,
     others: &dyn OtherNames,
     policies: &Policies,
 ) -> Result<Plan, TreeError> {
     let (outcomes, chosen, plan) = (BTreeMap::new(), Vec::new(), Plan::default());
     let compared = RefCell::default();
+    let Gathered { names, overwritten } = gathered;
     let mut planner = Planner { names, outcomes, chosen, contents, compared, policies, plan };
     planner.pair_moved()?;
     planner.decide_each()?;
@@ -281,6 +294,11 @@ pub fn plan(
     planner.fit_removed();
     planner.fit_placed();
     planner.emit(others)?;
+    // Last: all directories that they are in were there from the start, and stay.
+    planner.plan.actions.extend(overwritten.into_iter().map(|(path, node)| {
+        let content = Content::Theirs { path: path.clone() };
+        Action::Put { path, node, content }
+    }));
     planner.plan.conflicts.sort_by(|one, other| one.path.cmp(&other.path));
     planner.plan.conflicts.dedup_by(|one, other| one.path == other.path);
     Ok(planner.plan)
@@ -402,25 +420,12 @@ impl Planner<'_> {
                 let Some(theirs) = three.theirs.as_ref().filter(|at| at.path == *from) else {
                     return Ok(false);
                 };
-                if is_overwritten(three) {
-                    return Ok(false);
-                }
                 let linked = theirs.node.identity.is_some_and(|id| id.links > 1);
                 Ok(!linked && self.is_same_content((Side::Ours, ours), (Side::Theirs, theirs))?)
             }
             _ => Ok(false),
         }
     }
-}
-
-/// A file that theirs alone has written to. It is taken without a look at what it holds: to read a thousand files of two trees
-/// takes longer than all the rest of a merge.
-fn is_overwritten(three: &Three) -> bool {
-    let Three { base: Some(base), ours: Some(ours), theirs: Some(theirs) } = three else { return false };
-    (ours.since_base, theirs.since_base) == (Since::Nothing, Since::Written)
-        && base.path == theirs.path
-        && base.node.is_file()
-        && theirs.node.is_file()
 }
 
 fn taken(at: &At) -> Content {

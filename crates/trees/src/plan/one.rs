@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{At, ConflictKind, Content, Outcome, Planner, Policy, Side, Since, Three, is_overwritten};
+use super::{At, ConflictKind, Content, Outcome, Planner, Policy, Side, Since, Three};
 use crate::text::{self, Clash};
 use crate::{Identity, Kind, Node, TreeError};
 
@@ -56,9 +56,6 @@ impl Planner<'_> {
         );
         let settled = |outcome| Ok(Verdict::Settled(outcome));
         let take = || if theirs.is_some() { Outcome::Take } else { Outcome::Delete };
-        if is_overwritten(three) {
-            return settled(Outcome::Take);
-        }
         // Both at their places and the same: the commonest of all.
         if self.is_equal(in_base, in_theirs)? && !is_moved(theirs, base) {
             return settled(Outcome::Keep);

@@ -231,7 +231,7 @@ impl World {
     }
 
     /// What either side changed, and no other names: as a pool tells.
-    fn names(&self) -> BTreeMap<Vec<u8>, Three> {
+    fn names(&self) -> Gathered {
         let trees = [&self.trees.base, &self.trees.ours, &self.trees.theirs];
         let all: BTreeSet<Vec<u8>> = trees.iter().flat_map(|tree| tree.walk(9999).unwrap()).collect();
         let changed = |side: &Root| {
@@ -461,7 +461,7 @@ fn a_file_moved_by_one_side_and_changed_by_the_other_is_changed_where_it_is() {
         fs::write(theirs.join("b"), "1\n2\n3\n4\n5\n6\n7\n8\nnine\n").unwrap();
         world.names()
     };
-    for (path, three) in &mut names {
+    for (path, three) in &mut names.names {
         let inode = if path.starts_with(b"/a") { 1 } else { 2 };
         for at in [&mut three.base, &mut three.ours, &mut three.theirs].into_iter().flatten() {
             at.node.identity = Some(crate::Identity { inode, born: (0, 0), links: 1 });
@@ -510,4 +510,21 @@ fn names_of_one_file_stay_names_of_one_file() {
     assert_eq!(inode("x"), inode("y"));
     assert_eq!(inode("kept"), inode("z"));
     assert_ne!(inode("x"), inode("z"));
+}
+
+#[test]
+fn a_file_that_theirs_alone_wrote_to_is_taken_as_it_is() {
+    let file = |content| Model::File { content, mode: 0o644 };
+    let tree = |content| Children::from([(1, file(content)), (2, file(content))]);
+    let world = World::of(&tree(1), &tree(1), &tree(2));
+    let written = |paths: &[&str]| -> Changed {
+        paths.iter().map(|path| (path.as_bytes().to_vec(), Since::Written)).collect()
+    };
+    // Of one of them ours has changed something too: that is looked at.
+    let gathered = world.trees.gather(&written(&["/n2"]), &written(&["/n1", "/n2"])).unwrap();
+    assert_eq!(gathered.overwritten.iter().map(|(path, _)| &path[..]).collect::<Vec<_>>(), [b"/n1"]);
+    assert_eq!(gathered.names.keys().map(|path| &path[..]).collect::<Vec<_>>(), [b"/n2"]);
+    let plan = plan(gathered, &world.trees, &OnlyChanged, &policies(Policy::Fail)).unwrap();
+    assert!(plan.conflicts.is_empty());
+    assert_eq!(world.merged(&plan), tree(2));
 }

@@ -178,12 +178,15 @@ fn compare(
     times: Times,
 ) -> io::Result<(BTreeMap<Vec<u8>, (ChangeKind, bool)>, Followed)> {
     let (replay, mut followed) = replay(old, new, considered_max, times)?;
-    let mut candidates = Candidates { old, new, touched: BTreeMap::new(), max: considered_max };
+    let (touched, in_place) = (BTreeMap::new(), BTreeMap::new());
+    let mut candidates = Candidates { old, new, touched, in_place, max: considered_max };
     candidates.collect(&replay)?;
-    if candidates.touched.len() >= considered_max {
+    if candidates.count() >= considered_max {
         followed = Followed::InPart;
     }
-    let mut kinds = BTreeMap::new();
+    let changed = candidates.in_place.iter().map(|(path, written)| (path, (ChangeKind::Changed, *written)));
+    let mut kinds: BTreeMap<_, _> =
+        changed.filter_map(|(path, told)| inside(path).map(|path| (path, told))).collect();
     for (path, touch) in &candidates.touched {
         let (before, after) = (look(old, path)?, look(new, path)?);
         if let Some(kind) = decide(before, after, *touch)
@@ -304,6 +307,9 @@ struct Candidates<'a> {
     old: &'a File,
     new: &'a File,
     touched: BTreeMap<Vec<u8>, Touch>,
+    /// Those that have, and are what they were and where they were; and whether they were written to. Nothing has to be looked
+    /// at in the old tree, where it takes a read of the disk each.
+    in_place: BTreeMap<Vec<u8>, bool>,
     max: usize,
 }
 
@@ -314,7 +320,7 @@ impl Candidates<'_> {
             let stayed = origin.as_deref() == Some(&*path);
             let node = &replay.nodes[node];
             if node.touch != Touch::Named {
-                self.touch_all_names(&path, node.touch)?;
+                self.touch_all_names(&path, node.touch, stayed && !node.placed)?;
             }
             if node.placed && !stayed {
                 self.add(path.clone(), Touch::Named);
@@ -335,17 +341,29 @@ impl Candidates<'_> {
         Ok(())
     }
 
+    fn count(&self) -> usize {
+        self.touched.len() + self.in_place.len()
+    }
+
     fn add(&mut self, path: Vec<u8>, touch: Touch) {
-        if self.touched.len() < self.max {
+        if self.count() < self.max {
             let known = self.touched.entry(path).or_insert(touch);
             *known = touch.max(*known);
         }
     }
 
     /// A file that has changed has changed under each of its names; the kernel says one.
-    fn touch_all_names(&mut self, path: &[u8], touch: Touch) -> io::Result<()> {
+    fn touch_all_names(&mut self, path: &[u8], touch: Touch, in_place: bool) -> io::Result<()> {
+        let seen = look(self.new, path)?;
+        let only_name = seen.is_some_and(|seen| seen.links == 1 || seen.directory);
+        if in_place && only_name && touch >= Touch::Changed {
+            if self.count() < self.max {
+                self.in_place.insert(path.to_vec(), touch == Touch::Written);
+            }
+            return Ok(());
+        }
         self.add(path.to_vec(), touch);
-        match look(self.new, path)? {
+        match seen {
             Some(seen) if seen.links > 1 && !seen.directory => {
                 for name in ioctl::paths_of(self.new, seen.inode)? {
                     self.add(name, touch);
@@ -368,7 +386,7 @@ impl Candidates<'_> {
                 if matches!(name, b"." | b"..") {
                     continue;
                 }
-                if self.touched.len() >= self.max {
+                if self.count() >= self.max {
                     return Ok(());
                 }
                 let child = join(&path, name);
