@@ -326,7 +326,7 @@ mod tests {
             header.set_size(0);
             if kind.is_file() {
                 header.set_size(content.len() as u64);
-            } else {
+            } else if !content.is_empty() {
                 header.set_link_name(content).unwrap();
             }
             // As a stranger would: whatever the name is.
