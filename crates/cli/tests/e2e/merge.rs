@@ -81,7 +81,7 @@ fn what_a_child_did_comes_home_and_can_be_undone() {
     let told = events.as_array().unwrap().iter().find(|event| event["action"] == "sandbox.merge");
     let id = |name| daemon.json(&["inspect", name, "--json"])["id"].clone();
     assert_eq!(
-        told.map(|event| (&event["sandbox"], &event["target"])),
+        told.map(|event| (&event["sandbox_id"], &event["target"])),
         Some((&id("web"), &id("child"))),
         "{events}"
     );

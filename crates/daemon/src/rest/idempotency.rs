@@ -52,9 +52,20 @@ pub(super) enum Begin {
     Here,
 }
 
-/// Requests that are under way and not in the catalog yet.
+/// Requests that are under way, or done and not in the catalog yet.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay(Mutex<HashMap<(TenantId, String), (String, [u8; 32])>>);
+pub(super) struct UnderWay(Mutex<Requests>);
+
+type Requests = HashMap<(TenantId, String), Known>;
+
+/// What is known of one.
+#[derive(Debug)]
+struct Known {
+    route: String,
+    body_hash: [u8; 32],
+    /// What it was answered, once it is done.
+    reply: Option<(u16, Vec<u8>)>,
+}
 
 /// Takes a request off the list, however it ends.
 struct Listed {
@@ -63,27 +74,36 @@ struct Listed {
 }
 
 impl UnderWay {
-    fn list(&self) -> MutexGuard<'_, HashMap<(TenantId, String), (String, [u8; 32])>> {
+    fn list(&self) -> MutexGuard<'_, Requests> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known here of a request; one that is not is put on the list if it `begins`.
     fn look_up(&self, tenant: &TenantId, given: &Idempotency, scope: &str, begins: bool) -> Begun {
         match self.list().entry((tenant.clone(), given.key.clone())) {
-            Entry::Occupied(entry) => {
-                let (route, body_hash) = entry.get();
-                if route == scope && *body_hash == given.body_hash {
-                    Begun::InFlight
-                } else {
-                    Begun::Mismatch
+            Entry::Occupied(entry) => match entry.get() {
+                known if known.route != scope || known.body_hash != given.body_hash => Begun::Mismatch,
+                Known { reply: Some((status, body)), .. } => {
+                    Begun::Done { status: *status, body: body.clone() }
                 }
-            }
+                Known { reply: None, .. } => Begun::InFlight,
+            },
             Entry::Vacant(entry) => {
                 if begins {
-                    entry.insert((scope.to_owned(), given.body_hash));
+                    let (route, body_hash) = (scope.to_owned(), given.body_hash);
+                    entry.insert(Known { route, body_hash, reply: None });
                 }
                 Begun::Fresh
             }
+        }
+    }
+}
+
+impl Listed {
+    /// It is done: repeats are answered from here until the catalog has it.
+    fn done(&self, reply: (u16, Vec<u8>)) {
+        if let Some(known) = self.app.under_way.list().get_mut(&self.request) {
+            known.reply = Some(reply);
         }
     }
 }
@@ -138,6 +158,7 @@ pub(super) async fn once(
                 (Ok(answer), Begin::Here) => {
                     // Behind the caller's back: until it is written it is on the list.
                     let reply = reply(answer);
+                    listed.iter().for_each(|listed| listed.done(reply.clone()));
                     app.tasks.spawn(async move {
                         let done = catalog.idempotency_record(&tenant, given, &scope, reply, now_ms).await;
                         warn_unless(done);

@@ -199,7 +199,7 @@ mod tests {
             Command::Nothing,
             Command::Make { path: b"o257-8-0".to_vec() },
             Command::Rename { from: b"o257-8-0".to_vec(), to: name() },
-            Command::Change { path: name() },
+            Command::Write { path: name() },
             Command::Resize { path: name() },
             Command::Times { path: b"rootfs".to_vec() },
             Command::Remove { path: b"rootfs/gone".to_vec() },
