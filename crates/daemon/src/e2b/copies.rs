@@ -232,27 +232,24 @@ fn rename(builder: &mut tar::Builder<File>, plain: impl Read, below: &Path) -> i
         header.set_mode(entry.header().mode()? & 0o7777);
         header.set_mtime(entry.header().mtime()?);
         header.set_size(0);
-        match entry.header().entry_type() {
-            tar::EntryType::Regular | tar::EntryType::Continuous => {
-                header.set_size(entry.size());
-                builder.append_data(&mut header, path, &mut entry)?;
-            }
-            tar::EntryType::Directory => {
-                header.set_entry_type(tar::EntryType::Directory);
-                builder.append_data(&mut header, path, io::empty())?;
-            }
-            tar::EntryType::Symlink => {
-                header.set_entry_type(tar::EntryType::Symlink);
-                let target = entry.link_name()?.ok_or_else(|| refused("a link leads nowhere"))?.into_owned();
-                builder.append_link(&mut header, path, target)?;
-            }
-            tar::EntryType::Link => {
-                header.set_entry_type(tar::EntryType::Link);
-                let target = entry.link_name()?.and_then(|target| inside(&target));
-                let target = target.ok_or_else(|| refused("a link leads out of it"))?;
-                builder.append_link(&mut header, path, below.join(target))?;
-            }
-            _ => return Err(refused("it holds something else than files, directories and links")),
+        let kind = entry.header().entry_type();
+        if kind.is_file() || kind.is_contiguous() {
+            header.set_size(entry.size());
+            builder.append_data(&mut header, path, &mut entry)?;
+        } else if kind.is_dir() {
+            header.set_entry_type(tar::EntryType::Directory);
+            builder.append_data(&mut header, path, io::empty())?;
+        } else if kind.is_symlink() {
+            header.set_entry_type(tar::EntryType::Symlink);
+            let target = entry.link_name()?.ok_or_else(|| refused("a link leads nowhere"))?.into_owned();
+            builder.append_link(&mut header, path, target)?;
+        } else if kind.is_hard_link() {
+            header.set_entry_type(tar::EntryType::Link);
+            let target = entry.link_name()?.and_then(|target| inside(&target));
+            let target = target.ok_or_else(|| refused("a link leads out of it"))?;
+            builder.append_link(&mut header, path, below.join(target))?;
+        } else {
+            return Err(refused("it holds something else than files, directories and links"));
         }
     }
     Ok(())

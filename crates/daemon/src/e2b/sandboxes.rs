@@ -243,9 +243,8 @@ impl Path {
     pub(super) async fn resolve(&self, app: &App, caller: &Caller) -> Result<SandboxId, Refusal> {
         let first = self.sandbox.split('-').next().unwrap_or_default();
         let text = if first.parse::<SandboxId>().is_ok() { first } else { &self.sandbox };
-        caller.sandbox(app, text).await.map_err(|error| match error.code() {
-            ErrorCode::NotFound => unknown(&self.sandbox),
-            _ => error.into(),
+        caller.sandbox(app, text).await.map_err(|error| {
+            if error.code() == ErrorCode::NotFound { unknown(&self.sandbox) } else { error.into() }
         })
     }
 

@@ -113,7 +113,7 @@ impl Front {
         Self { app, routes, envd }
     }
 
-    fn to_envd(
+    fn call_envd(
         &mut self,
         mut request: Request,
         sandbox: Option<String>,
@@ -122,7 +122,7 @@ impl Front {
         Either::Left(tower::Service::call(&mut self.envd, request))
     }
 
-    fn to_port(&self, request: Request, target: Target) -> <Self as tower::Service<Request>>::Future {
+    fn call_port(&self, request: Request, target: Target) -> <Self as tower::Service<Request>>::Future {
         let app = self.app.clone();
         Either::Right(Box::pin(async move { Ok(pass(&app, &target, request).await) }))
     }
@@ -140,26 +140,26 @@ impl tower::Service<Request> for Front {
     fn call(&mut self, request: Request) -> Self::Future {
         match addressed(request.headers()) {
             None => {}
-            Some((sandbox, ENVD_PORT)) => return self.to_envd(request, Some(sandbox)),
+            Some((sandbox, ENVD_PORT)) => return self.call_envd(request, Some(sandbox)),
             // On the API's own origin, and so kept from acting as it.
             Some((sandbox, port)) => {
                 let form = Form::Path { prefix: String::new() };
-                return self.to_port(request, Target { sandbox, port, form });
+                return self.call_port(request, Target { sandbox, port, form });
             }
         }
         let authority = address::authority(request.uri(), request.headers());
         match address::addressed(authority, request.uri().path(), self.app.config.gateway.domain()) {
-            Addressed::Api if is_signed(&request) => self.to_envd(request, None),
+            Addressed::Api if is_signed(&request) => self.call_envd(request, None),
             Addressed::Api => Either::Left(self.routes.call(request)),
             Addressed::Port(Target { sandbox, port: ENVD_PORT, form: Form::Host }) => {
-                self.to_envd(request, Some(sandbox))
+                self.call_envd(request, Some(sandbox))
             }
             Addressed::Malformed(reason) => {
                 let error = ApiError::invalid(reason).hint(ADDRESS_HINT);
                 let refusal = page::refuse(error, Audience::of(&request));
                 Either::Right(Box::pin(std::future::ready(Ok(refusal))))
             }
-            Addressed::Port(target) => self.to_port(request, target),
+            Addressed::Port(target) => self.call_port(request, target),
         }
     }
 }

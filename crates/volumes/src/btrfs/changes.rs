@@ -169,14 +169,11 @@ const INODE_TRANSID_AT: usize = 8;
 /// `DIR_INDEX`: a key (u64, u8, u64), the transaction that wrote it (u64), and more.
 const NAME_TRANSID_AT: usize = 17;
 
-/// What differs in the subvolume `new` from the subvolume `old`, by path inside the sandbox, and whether that is known to have
-/// been written to.
-fn compare(
-    old: &File,
-    new: &File,
-    considered_max: usize,
-    times: Times,
-) -> io::Result<(BTreeMap<Vec<u8>, (ChangeKind, bool)>, Followed)> {
+/// How a path differs, and whether it is known to have been written to.
+type Kinds = BTreeMap<Vec<u8>, (ChangeKind, bool)>;
+
+/// What differs in the subvolume `new` from the subvolume `old`, by path inside the sandbox.
+fn compare(old: &File, new: &File, considered_max: usize, times: Times) -> io::Result<(Kinds, Followed)> {
     let (replay, mut followed) = replay(old, new, considered_max, times)?;
     let (touched, in_place) = (BTreeMap::new(), BTreeMap::new());
     let mut candidates = Candidates { old, new, touched, in_place, max: considered_max };

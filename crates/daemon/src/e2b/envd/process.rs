@@ -255,9 +255,9 @@ pub(super) async fn signal(
     inside: Inside,
     Unary(request): Unary<SignalRequest>,
 ) -> Result<Json<Value>, RpcError> {
-    let word = match &request.signal {
-        Value::String(word) => word.strip_prefix("SIGNAL_").unwrap_or(word).to_owned(),
-        other => other.to_string(),
+    let word = match request.signal.as_str() {
+        Some(word) => word.strip_prefix("SIGNAL_").unwrap_or(word).to_owned(),
+        None => request.signal.to_string(),
     };
     let signal = convert::parse_signal(&word)
         .ok_or_else(|| RpcError::invalid("`signal` must be a signal, like `SIGNAL_SIGTERM`"))?;
