@@ -40,6 +40,9 @@ const GUESSED_MIN: usize = 800;
 const RESCORED_MIN: usize = 96;
 const RESCORED_EACH: usize = 3;
 
+/// Distances that are looked at in one step.
+const PASSED_BY: usize = 32;
+
 /// Rows of a session that are looked at for one neighbour that is visible.
 const NEIGHBOURS_LOOKED_AT: usize = 1024;
 
@@ -134,6 +137,16 @@ impl Best {
     fn sorted(self) -> Vec<(Row, f32)> {
         self.heap.into_sorted_vec().into_iter().map(|Ranked(score, row)| (row, score)).collect()
     }
+}
+
+/// How often each distance below `end` is there. Most are nearly the same, so by turns they are counted in four places: a
+/// count would else wait for the one before it.
+fn counted(distances: &[u16], end: usize) -> Vec<usize> {
+    let mut counts = vec![[0u32; 4]; end];
+    for group in distances.chunks(4) {
+        group.iter().zip(0..).for_each(|(distance, turn)| counts[usize::from(*distance)][turn] += 1);
+    }
+    counts.iter().map(|turns| turns.iter().map(|count| *count as usize).sum()).collect()
 }
 
 /// Terms that are looked for, each as an expression with the rows it has; and those that are too common.
@@ -305,8 +318,7 @@ impl Reader<'_> {
         let arena = &self.lens.arena;
         let mut distances = Vec::with_capacity(arena.chunks.len() * CHUNK_ROWS);
         arena.chunks.iter().for_each(|chunk| translated::distances(&chunk.signs, wanted, &mut distances));
-        let mut counts = vec![0usize; wanted.len() * 64 + 1];
-        distances.iter().for_each(|distance| counts[usize::from(*distance)] += 1);
+        let counts = counted(&distances, wanted.len() * 64 + 1);
         let mut found = Vec::with_capacity(count);
         let (mut least, mut looked_at) = (0, 0);
         while found.len() < count && least < counts.len() {
@@ -318,12 +330,18 @@ impl Reader<'_> {
                 most += 1;
             }
             let near = least as u16..most as u16;
-            for (number, distance) in distances.iter().enumerate().rev() {
-                let row = Row(number as u32);
-                if near.contains(distance) && self.covered(row) && self.visible(row) && admit(row) {
-                    found.push(row);
-                    if found.len() >= count * 2 {
-                        return found;
+            // Few are near: those that are not are passed by many at a time.
+            for (at, group) in distances.chunks(PASSED_BY).enumerate().rev() {
+                if !group.iter().fold(false, |any, distance| any | near.contains(distance)) {
+                    continue;
+                }
+                for (slot, distance) in group.iter().enumerate().rev() {
+                    let row = Row((at * PASSED_BY + slot) as u32);
+                    if near.contains(distance) && self.covered(row) && self.visible(row) && admit(row) {
+                        found.push(row);
+                        if found.len() >= count * 2 {
+                            return found;
+                        }
                     }
                 }
             }

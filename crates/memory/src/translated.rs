@@ -12,6 +12,13 @@
 /// Appends in how many bits each row of `signs` differs from `wanted`; a row has as many words as `wanted`.
 pub(crate) fn distances(signs: &[u64], wanted: &[u64], into: &mut Vec<u16>) {
     #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512vpopcntdq")
+        && std::arch::is_x86_feature_detected!("avx512vl")
+    {
+        // SAFETY: the processor was just asked whether it has what this is translated for.
+        return unsafe { distances_avx512(signs, wanted, into) };
+    }
+    #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {
         // SAFETY: the processor was just asked whether it has what this is translated for.
         return unsafe { distances_popcnt(signs, wanted, into) };
@@ -32,6 +39,12 @@ pub(crate) fn dot(a: &[i8], b: &[i8]) -> i32 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "popcnt")]
 fn distances_popcnt(signs: &[u64], wanted: &[u64], into: &mut Vec<u16>) {
+    distances_plain(signs, wanted, into);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512vpopcntdq,avx512vl")]
+fn distances_avx512(signs: &[u64], wanted: &[u64], into: &mut Vec<u16>) {
     distances_plain(signs, wanted, into);
 }
 
@@ -86,6 +99,13 @@ mod tests {
             distances(&signs, &wanted, &mut found);
             distances_plain(&signs, &wanted, &mut plain);
             assert_eq!(found, plain);
+            #[cfg(target_arch = "x86_64")]
+            if std::arch::is_x86_feature_detected!("popcnt") {
+                plain.clear();
+                // SAFETY: as above.
+                unsafe { distances_popcnt(&signs, &wanted, &mut plain) };
+                assert_eq!(found, plain);
+            }
             assert_eq!((found.len(), found[0]), (33, 0));
             let by_hand: u32 = (0..words).map(|at| (signs[words + at] ^ wanted[at]).count_ones()).sum();
             assert_eq!(u32::from(found[1]), by_hand);

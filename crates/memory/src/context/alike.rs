@@ -3,13 +3,11 @@
 //! Words, not meaning: "runs on port 80" and "runs on port 81" are close in meaning and must not be taken for one
 //! another. So numbers and negations have to be equal, and of the rest nearly all.
 
-use std::collections::BTreeSet;
-
 /// What of a text is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Likeness {
-    /// Pairs of neighbouring words, hashed; single words for very short texts.
-    pairs: BTreeSet<u64>,
+    /// Pairs of neighbouring words, hashed, each once and in order; single words for very short texts.
+    pairs: Vec<u64>,
     /// Everything with a digit in it, in order of value.
     numbers: Vec<String>,
     negations: usize,
@@ -52,7 +50,7 @@ impl Likeness {
         if self.pairs.is_empty() && other.pairs.is_empty() {
             return 1.0;
         }
-        let common = self.pairs.intersection(&other.pairs).count();
+        let common = in_both(&self.pairs, &other.pairs);
         common as f32 / (self.pairs.len() + other.pairs.len() - common) as f32
     }
 
@@ -63,11 +61,31 @@ impl Likeness {
     }
 }
 
-fn pairs_of(words: &[&str]) -> BTreeSet<u64> {
-    if words.len() < 3 {
-        return words.iter().map(|word| hash(word, "")).collect();
+fn pairs_of(words: &[&str]) -> Vec<u64> {
+    let mut pairs: Vec<u64> = match words.len() {
+        0..3 => words.iter().map(|word| hash(word, "")).collect(),
+        _ => words.windows(2).map(|pair| hash(pair[0], pair[1])).collect(),
+    };
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
+}
+
+/// How many numbers two lists in order have in common.
+fn in_both(a: &[u64], b: &[u64]) -> usize {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut common = 0;
+    while let (Some(first), Some(second)) = (a.peek(), b.peek()) {
+        let order = first.cmp(second);
+        common += usize::from(order.is_eq());
+        if order.is_le() {
+            a.next();
+        }
+        if order.is_ge() {
+            b.next();
+        }
     }
-    words.windows(2).map(|pair| hash(pair[0], pair[1])).collect()
+    common
 }
 
 fn hash(a: &str, b: &str) -> u64 {

@@ -1,7 +1,6 @@
 //! Which entries are looked at closely: what the arms found, and what stands around it.
 
-use std::collections::HashMap;
-
+use super::Quick;
 use super::evidence::REACH;
 use super::query::Query;
 use crate::consolidate::{KIND_SUMMARY, sources_of};
@@ -36,12 +35,12 @@ pub(super) struct Candidates {
     pub(super) rows: Vec<Row>,
     /// All whose text counts: the candidates and what stands around them.
     pub(super) read: Vec<Row>,
-    before: HashMap<Row, Row>,
-    after: HashMap<Row, Row>,
+    before: Quick<Row, Row>,
+    after: Quick<Row, Row>,
     /// Places among what the words found, from 1.
-    pub(super) lexical: HashMap<Row, usize>,
+    pub(super) lexical: Quick<Row, usize>,
     /// Places among the closest, from 1, and how close.
-    pub(super) nearest: HashMap<Row, (usize, f32)>,
+    pub(super) nearest: Quick<Row, (usize, f32)>,
 }
 
 impl Candidates {
@@ -58,10 +57,10 @@ impl Candidates {
         let mut found = Self {
             rows: Vec::new(),
             read: Vec::new(),
-            before: HashMap::new(),
-            after: HashMap::new(),
-            lexical: HashMap::new(),
-            nearest: HashMap::new(),
+            before: Quick::default(),
+            after: Quick::default(),
+            lexical: Quick::default(),
+            nearest: Quick::default(),
         };
         let mut seeds = Vec::new();
         let terms = terms(query);

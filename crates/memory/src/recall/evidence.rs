@@ -4,8 +4,7 @@
 //! counts). Like words are compared piece by piece: for each word of the question, how alike is the likest one here.
 //! The second finds what the first cannot (`hobby` in a text about pottery), the first is right where it finds.
 
-use std::collections::HashMap;
-
+use super::Quick;
 use super::query::{PIECES_MAX, Query, Word};
 use super::stem::stem;
 use super::words::{each_word, is_common};
@@ -52,7 +51,7 @@ pub(super) struct Text {
 pub(super) struct Examiner<'a> {
     query: &'a Query,
     table: &'static TokenTable,
-    met: HashMap<Box<str>, Met>,
+    met: Quick<Box<str>, Met>,
     /// The likenesses to the question's pieces, of one met word after another.
     alike: Vec<f32>,
     tokens: Tokens,
@@ -98,7 +97,13 @@ impl<'a> Examiner<'a> {
         let pieces = query.words.iter().flat_map(|word| &word.pieces).copied().collect();
         let table = TokenTable::built_in();
         let tokens = Tokens { pieces, places: vec![0; table.len()], alike: Vec::new(), met: 0 };
-        Self { query, table, met: HashMap::with_capacity(4096), alike: Vec::new(), tokens }
+        Self {
+            query,
+            table,
+            met: Quick::with_capacity_and_hasher(4096, Default::default()),
+            alike: Vec::new(),
+            tokens,
+        }
     }
 
     pub(super) fn examine(&mut self, text: &str) -> Text {

@@ -9,6 +9,7 @@
 //! Needs no LLM. Everything is asked of one read transaction of a view, so what a branch cannot see has no part in it:
 //! neither as a hit, nor as a neighbour.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use crate::context::alike::Likeness;
@@ -32,6 +33,9 @@ pub use types::{
     Arm, ArmReport, ArmState, Found, HITS_MAX, Hit, Labelled, LexicalWhy, NeighbourWhy, Search, VectorWhy,
     Weights, Why,
 };
+
+/// For the thousands of look-ups of one search. Seeded anew for each table, so that no text can be made to fill one place.
+type Quick<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Two texts with so much in common are shown as one.
 const ALIKE: f32 = 0.9;

@@ -9,8 +9,7 @@
 //! ranks by far. The factors were chosen on conversations, on some of them and tried on the others; `bench recall` shows
 //! what each is worth.
 
-use std::collections::HashMap;
-
+use super::Quick;
 use super::candidates::Candidates;
 use super::evidence::{Examiner, Text, Window};
 use super::query::Query;
@@ -113,20 +112,16 @@ pub(super) fn rank(reader: &Reader<'_>, looking: &Looking) -> Result<Vec<Scored>
 /// Fetched beyond the limit, to take the places of those that are collapsed.
 const SPARE: usize = 16;
 
-fn examine(
-    reader: &Reader<'_>,
-    query: &Query,
-    found: &Candidates,
-) -> Result<HashMap<Row, Text>, MemoryError> {
+fn examine(reader: &Reader<'_>, query: &Query, found: &Candidates) -> Result<Quick<Row, Text>, MemoryError> {
     let mut examiner = Examiner::new(query);
-    let mut texts = HashMap::with_capacity(found.read.len());
+    let mut texts = Quick::with_capacity_and_hasher(found.read.len(), Default::default());
     reader.each_text(&found.read, |row, text| {
         texts.insert(row, examiner.examine(text));
     })?;
     Ok(texts)
 }
 
-fn window<'a>(found: &Candidates, texts: &'a HashMap<Row, Text>, row: Row) -> Option<Window<'a>> {
+fn window<'a>(found: &Candidates, texts: &'a Quick<Row, Text>, row: Row) -> Option<Window<'a>> {
     let own = texts.get(&row)?;
     let before = found.before(row).filter_map(|row| texts.get(&row)).collect();
     let after = found.after(row).filter_map(|row| texts.get(&row)).collect();
@@ -137,8 +132,8 @@ fn cosines(
     reader: &Reader<'_>,
     vector: Option<&[f32]>,
     found: &Candidates,
-) -> Result<HashMap<Row, f32>, MemoryError> {
-    let mut cosines: HashMap<Row, f32> =
+) -> Result<Quick<Row, f32>, MemoryError> {
+    let mut cosines: Quick<Row, f32> =
         found.nearest.iter().map(|(row, (_, cosine))| (*row, *cosine)).collect();
     let Some(vector) = vector else { return Ok(cosines) };
     let known = cosines.clone();
@@ -229,7 +224,7 @@ fn explain(
     hit: &mut Scored,
     query: &Query,
     found: &Candidates,
-    texts: &HashMap<Row, Text>,
+    texts: &Quick<Row, Text>,
     fully: bool,
 ) -> Result<(), MemoryError> {
     let has = |row: Row| texts.get(&row).is_some_and(|text| text.counts.iter().any(|count| *count > 0.0));
