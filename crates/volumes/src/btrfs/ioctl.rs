@@ -42,12 +42,18 @@ const LO_FLAGS_AUTOCLEAR: u32 = 4;
 pub(super) const FIRST_FREE_OBJECT_ID: u64 = 256;
 /// The tree that lists subvolumes.
 pub(super) const ROOT_TREE: u64 = 1;
+/// The tree that finds subvolumes by their UUIDs.
+const UUID_TREE: u64 = 9;
+/// Key type of "the subvolume with this UUID is that one".
+const UUID_KEY: u32 = 251;
 /// The tree that holds quota groups.
 pub(super) const QUOTA_TREE: u64 = 8;
 /// Key type of "this subvolume contains that one".
 pub(super) const ROOT_REF_KEY: u32 = 156;
 /// Key type of a file itself.
 pub(super) const INODE_ITEM_KEY: u32 = 1;
+/// Key type of "this file has this name in that directory".
+pub(super) const INODE_REF_KEY: u32 = 12;
 /// Key type of a name in a directory, by the order in which they came.
 pub(super) const DIR_INDEX_KEY: u32 = 96;
 /// Key type of a piece of a file's content.
@@ -301,11 +307,18 @@ pub(super) fn search(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SubvolumeInfo {
     pub(super) id: u64,
+    pub(super) uuid: [u8; 16],
     /// What this is a snapshot of; zero for what is none.
     pub(super) parent_uuid: [u8; 16],
     /// The transaction that made it.
     pub(super) made_in: u64,
+    /// The transaction that changed it last, or what it is a snapshot of.
+    pub(super) changed_in: u64,
+    pub(super) read_only: bool,
 }
+
+/// A flag of a subvolume itself.
+const ROOT_READ_ONLY: u64 = 1;
 
 pub(super) fn subvolume_info(directory: impl AsFd) -> io::Result<SubvolumeInfo> {
     #[repr(C)]
@@ -339,7 +352,47 @@ pub(super) fn subvolume_info(directory: impl AsFd) -> io::Result<SubvolumeInfo> 
     };
     const { assert!(size_of::<SubvolInfo>() == 0x1f8) };
     call(directory, GET_SUBVOL_INFO, &mut info)?;
-    Ok(SubvolumeInfo { id: info.id, parent_uuid: info.parent_uuid, made_in: info.made_in })
+    Ok(SubvolumeInfo {
+        id: info.id,
+        uuid: info.uuid,
+        parent_uuid: info.parent_uuid,
+        made_in: info.made_in,
+        changed_in: info.changed_in,
+        read_only: info.flags & ROOT_READ_ONLY != 0,
+    })
+}
+
+/// The same of a subvolume wherever it is; `None`: it is gone.
+pub(super) fn subvolume_by_uuid(directory: impl AsFd, uuid: [u8; 16]) -> io::Result<Option<SubvolumeInfo>> {
+    let (first, second) = uuid.split_at(8);
+    let half = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
+    let key = (half(first), UUID_KEY, half(second));
+    let found = items_since(&directory, UUID_TREE, key, 0)?.into_iter().next();
+    let found = found.filter(|item| (item.object, item.kind, item.offset) == key);
+    let Some(id) = found.and_then(|item| number(&item.data, 0)) else { return Ok(None) };
+    let found = items_since(&directory, ROOT_TREE, (id, ROOT_ITEM_KEY, 0), 0)?.into_iter().next();
+    let Some(item) = found.filter(|item| (item.object, item.kind) == (id, ROOT_ITEM_KEY)) else {
+        return Ok(None);
+    };
+    Ok(root_item(id, &item.data))
+}
+
+/// `ROOT_ITEM`: an inode (160 bytes), six numbers (u64), flags (u64), others (31 bytes); UUIDs of it, of what it is a
+/// snapshot of, of what it was received from (16 bytes each); the transactions that changed and that made it (u64); and more.
+fn root_item(id: u64, data: &[u8]) -> Option<SubvolumeInfo> {
+    let uuid = |at: usize| data.get(at..at + 16)?.try_into().ok();
+    Some(SubvolumeInfo {
+        id,
+        uuid: uuid(247)?,
+        parent_uuid: uuid(263)?,
+        made_in: number(data, 303)?,
+        changed_in: number(data, 295)?,
+        read_only: number(data, 208)? & ROOT_READ_ONLY != 0,
+    })
+}
+
+fn number(data: &[u8], at: usize) -> Option<u64> {
+    data.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// One item of a tree.

@@ -32,6 +32,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod younger;
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, Permissions};

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::UNIX_EPOCH;
 
 use burrow_model::{Change, ChangeKind, Changes, SnapshotId};
 use rustix::fs::RenameFlags;
@@ -406,4 +408,85 @@ async fn after_random_edits_the_changes_are_those_a_walk_finds() {
             pool.volumes.replace_from_snapshot(&id, back, 256 * MIB).await.unwrap();
         }
     }
+}
+
+/// One edit of the usual kind: of files that are there, or that are made beside them.
+fn usual_edit(random: &mut Random, root: &Path, number: usize) {
+    let path = root.join(format!("d{}/f{}", random.below(3), random.below(12)));
+    let content = format!("{number} ").repeat(1 + random.below(2000));
+    let _ = match random.below(12) {
+        0..4 => fs::write(&path, content),
+        4 => File::options().append(true).open(&path).and_then(|mut file| file.write_all(content.as_bytes())),
+        5 => fs::remove_file(&path),
+        6 => fs::set_permissions(&path, fs::Permissions::from_mode(0o600 + random.below(64) as u32)),
+        7 => xattr::set(&path, "user.note", &content.as_bytes()[..3]),
+        8 => {
+            // As most editors save.
+            let passing = root.join("d0/.passing");
+            fs::write(&passing, content).and_then(|()| fs::rename(&passing, &path))
+        }
+        9 => File::options().write(true).open(&path).and_then(|file| file.set_len(0)),
+        10 => File::options().append(true).open(&path).and_then(|file| file.set_modified(UNIX_EPOCH)),
+        _ => share(&root.join(format!("d{}/f{}", random.below(3), random.below(12))), &path),
+    };
+}
+
+/// Content that is older than what shares it.
+fn share(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (File::open(from)?, File::create(to)?);
+    Ok(rustix::fs::ioctl_ficlone(&to, &from)?)
+}
+
+#[tokio::test]
+async fn after_usual_edits_the_age_of_things_tells_what_a_walk_finds() {
+    let pool = TestPool::new();
+    let (image, id, rootfs) = pool.sandbox(256 * MIB).await;
+    for folder in ["d0", "d1", "d2"] {
+        fs::create_dir(rootfs.join(folder)).unwrap();
+        (0..8).for_each(|file| fs::write(rootfs.join(folder).join(format!("f{file}")), folder).unwrap());
+    }
+    let mut number = 0;
+    let (mut told, mut before) = (0, SnapshotId::generate());
+    pool.volumes.snapshot(&before, &id).await.unwrap();
+    for seed in 0..80 {
+        let mut random = Random(seed);
+        for _ in 0..random.below(8) {
+            number += 1;
+            usual_edit(&mut random, &rootfs, number);
+        }
+        let after = SnapshotId::generate();
+        pool.volumes.snapshot(&after, &id).await.unwrap();
+        let [old, new] = [&before, &after].map(|id| pool.volumes.inner.open_snapshot(id).unwrap());
+        told += u32::from(younger::find(&old, &new).unwrap().is_some());
+        let changes =
+            pool.volumes.changes(Some(&before), &after, &image, usize::MAX, Effort::Whole).await.unwrap();
+        let roots = [
+            pool.volumes.locate_snapshot(&before).await.unwrap(),
+            pool.volumes.locate_snapshot(&after).await.unwrap(),
+        ];
+        let (found, wanted) = (show(&changes.paths), show(&expected(&roots[0], &roots[1])));
+        assert_eq!(found, wanted, "with the seed {seed}");
+        before = after;
+    }
+    // Those with times alone, or with content that is shared, are left to the stream.
+    assert!((20..80).contains(&told), "{told} of 80 were told by age");
+}
+
+#[tokio::test]
+async fn what_did_not_come_from_a_snapshot_is_not_compared_by_age() {
+    let pool = TestPool::new();
+    let (_, id, rootfs) = pool.sandbox(64 * MIB).await;
+    let [first, second, third] = [(); 3].map(|()| SnapshotId::generate());
+    pool.volumes.snapshot(&first, &id).await.unwrap();
+    fs::write(rootfs.join("one"), "1").unwrap();
+    pool.volumes.snapshot(&second, &id).await.unwrap();
+    pool.volumes.replace_from_snapshot(&id, &first, 64 * MIB).await.unwrap();
+    pool.volumes.snapshot(&third, &id).await.unwrap();
+    let [first, second, third] =
+        [first, second, third].map(|id| pool.volumes.inner.open_snapshot(&id).unwrap());
+    let is_told = |old, new| younger::find(old, new).unwrap().is_some();
+    assert!(is_told(&first, &second), "a later one of the same volume");
+    assert!(is_told(&first, &third), "one of a volume that was made from it");
+    assert!(!is_told(&second, &first), "an earlier one");
+    assert!(!is_told(&second, &third), "one of another branch");
 }
