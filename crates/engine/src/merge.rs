@@ -187,7 +187,8 @@ impl Engine {
         base_id: SnapshotId,
         options: &MergeOptions,
     ) -> Result<Merged, EngineError> {
-        let planned = planned(&self.shared, base, ours, theirs, options).await?;
+        let by_theirs = changed_since(&self.shared, base, theirs).await?;
+        let planned = planned(&self.shared, base, ours, theirs, by_theirs, options).await?;
         let memory = memory_merge(&self.shared, parent, child, options.memory, true).await?;
         Ok(Merged {
             parent: parent.id.clone(),
@@ -239,10 +240,10 @@ pub(crate) async fn planned(
     base: &Held,
     ours: &Held,
     theirs: &Held,
+    by_theirs: Vec<ChangedPath>,
     options: &MergeOptions,
 ) -> Result<Planned, EngineError> {
     let by_ours = changed_since(shared, base, ours).await?;
-    let by_theirs = changed_since(shared, base, theirs).await?;
     let names = OfTheirs {
         shared: shared.clone(),
         tree: theirs.tree.clone(),

@@ -6,10 +6,11 @@ use burrow_catalog::{MergeRow, MergeState, SandboxRow};
 use burrow_model::{MergeId, Request, Snapshot, SnapshotKind, State};
 use burrow_trees::Root;
 use burrow_trees::plan::Action;
-use burrow_volumes::Tree;
+use burrow_volumes::{ChangedPath, Tree};
 use tokio::time::Instant;
 
 use super::Actor;
+use crate::diff::changed_since;
 use crate::frozen::Held;
 use crate::journal::{Detail, Operation};
 use crate::merge::{
@@ -32,10 +33,18 @@ impl Actor {
             description: format!("before merging {}", work.child.id),
             ..SnapshotOptions::automatic(SnapshotKind::BeforeMerge, true)
         };
-        let undo = self.snapshot_standing_still(&options).await?;
-        let merged = self.merge_standing_still(&work, &undo).await;
+        // What the child changed is looked for meanwhile: it does not change by itself.
+        let shared = self.shared.clone();
+        let by_theirs = changed_since(&shared, &work.base, &work.theirs);
+        let (undo, by_theirs) = tokio::join!(self.snapshot_standing_still(&options), by_theirs);
+        let undo = undo?;
+        let merged = match by_theirs {
+            Ok(by_theirs) => self.merge_standing_still(&work, &undo, by_theirs).await,
+            Err(error) => Err(error),
+        };
         let went_on = self.go_on_after_dump().await;
-        work.theirs.let_go().await;
+        // Removed after the answer.
+        drop(work.theirs);
         // Where nothing was done, nothing is to be undone.
         let applied = merged.as_ref().is_ok_and(|merged| merged.applied);
         if !applied && let Err(error) = snapshots::remove_snapshot(&self.shared, &undo).await {
@@ -63,12 +72,15 @@ impl Actor {
         &mut self,
         work: &MergeWork,
         undo: &Snapshot,
+        by_theirs: Vec<ChangedPath>,
     ) -> Result<Merged, EngineError> {
         let shared = self.shared.clone();
         let ours = Held::pinned(&shared, Tree::Snapshot(undo.id.clone())).await?;
-        let planned = planned(&shared, &work.base, &ours, &work.theirs, &work.options).await?;
-        // Looked at before anything is done: what contradicts and must not is told while nothing has changed.
-        let memory = memory_merge(&shared, &self.row, &work.child, work.options.memory, true).await?;
+        // Both are looked at before anything is done: what contradicts and must not is told while nothing has changed.
+        let (planned, memory) = tokio::try_join!(
+            planned(&shared, &work.base, &ours, &work.theirs, by_theirs, &work.options),
+            memory_merge(&shared, &self.row, &work.child, work.options.memory, true),
+        )?;
         let mut merged = Merged {
             parent: self.row.id.clone(),
             child: work.child.id.clone(),
