@@ -71,7 +71,10 @@ pub(crate) async fn run(ctx: &Context, args: DownArgs) -> Result<(), Stop> {
             .hint("its log says what it waits for: /var/log/burrow.log")
             .into());
     }
-    print::note("the daemon has stopped; sandboxes go on, and `burrow up` finds them again");
+    print::note(match args.stop_sandboxes {
+        true => "all sandboxes and the daemon have stopped; `burrow up` starts it again",
+        false => "the daemon has stopped; sandboxes go on, and `burrow up` finds them again",
+    });
     Ok(())
 }
 
