@@ -3,7 +3,8 @@
 #
 #   scripts/bench.sh [--quick] [--only GROUP]...
 #
-# Groups: create exec pause files idle load gateway import egress interception snapshot sleep sleepers recall memory audit merge moving.
+# Groups: create exec pause files idle load gateway import egress interception snapshot sleep sleepers recall memory audit merge moving
+# surfaces.
 # Sleepers and memory take longest: they put 1,000 sandboxes to sleep and remember a million texts.
 #
 # Uses the pool in BURROW_TEST_POOL where that is set, else the one of scripts/test-pool.sh, which is unmounted
@@ -59,5 +60,15 @@ if ! has_mitmdump; then
     as_builder "$venv/bin/pip" install --quiet mitmproxy || say "mitmproxy could not be installed"
 fi
 ! has_mitmdump || mitmdump=(--mitmdump "$venv/bin/mitmdump")
+# The clients that people use, in the versions that are tested.
+clients=()
+venv=$repo/target/bench/clients
+has_clients() { "$venv/bin/python" -c 'import e2b, mcp' 2>/dev/null; }
+if ! has_clients; then
+    as_builder python3 -m venv "$venv" || true
+    as_builder "$venv/bin/pip" install --quiet --requirement crates/mcp/e2e/requirements.txt httpx e2b==2.63.0 ||
+        say "the clients of E2B and MCP could not be installed"
+fi
+! has_clients || clients=(--clients "$venv/bin/python")
 "$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" \
-    "${nginx[@]}" "${criu[@]}" "${chroma[@]}" "${mitmdump[@]}" "$@"
+    "${nginx[@]}" "${criu[@]}" "${chroma[@]}" "${mitmdump[@]}" "${clients[@]}" "$@"

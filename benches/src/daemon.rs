@@ -40,6 +40,8 @@ pub(crate) struct Prepared {
     pub(crate) chroma: Option<PathBuf>,
     /// The proxy that interception is compared with.
     pub(crate) mitmdump: Option<PathBuf>,
+    /// A Python with the clients that people use.
+    pub(crate) clients: Option<PathBuf>,
     /// A file of LoCoMo.
     pub(crate) locomo: Option<PathBuf>,
     /// The ONNX files of all-MiniLM-L6-v2.
@@ -67,6 +69,7 @@ impl Prepared {
             minilm: arguments.minilm.as_deref().map(absolute).transpose()?,
             chroma: arguments.chroma.clone(),
             mitmdump: arguments.mitmdump.clone(),
+            clients: arguments.clients.clone(),
         })
     }
 

@@ -55,6 +55,9 @@ struct Arguments {
     /// mitmproxy's `mitmdump`, to compare interception with; not compared when absent.
     #[arg(long, value_name = "PATH")]
     mitmdump: Option<PathBuf>,
+    /// A Python with `e2b` and `mcp`, to measure what their users see; left out when absent.
+    #[arg(long, value_name = "PATH")]
+    clients: Option<PathBuf>,
     /// A file of LoCoMo, whose questions memory is asked; recall is left out when absent.
     #[arg(long, value_name = "PATH", env = "LOCOMO")]
     locomo: Option<PathBuf>,

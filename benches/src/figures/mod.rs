@@ -15,6 +15,7 @@ mod merge;
 mod moving;
 mod pause;
 mod sleep;
+mod surfaces;
 mod upstream;
 
 use std::future::Future;
@@ -47,6 +48,7 @@ pub(crate) enum Group {
     Recall,
     Memory,
     Audit,
+    Surfaces,
 }
 
 /// How much is measured.
@@ -76,6 +78,7 @@ pub(crate) struct Scale {
     pub(crate) memory_samples: usize,
     pub(crate) audit_events: u64,
     pub(crate) audit_verified: u64,
+    pub(crate) clients: u32,
 }
 
 impl Scale {
@@ -105,6 +108,7 @@ impl Scale {
         memory_samples: 300,
         audit_events: 100_000,
         audit_verified: 1_000_000,
+        clients: 100,
     };
     pub(crate) const QUICK: Self = Self {
         creates: 5,
@@ -131,11 +135,12 @@ impl Scale {
         memory_samples: 20,
         audit_events: 5_000,
         audit_verified: 20_000,
+        clients: 10,
     };
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -154,6 +159,7 @@ impl Group {
         Self::Recall,
         Self::Memory,
         Self::Audit,
+        Self::Surfaces,
     ];
 
     pub(crate) fn describe(self) -> &'static str {
@@ -176,6 +182,7 @@ impl Group {
             Self::Memory => "memory at a hundred thousand and a million entries, against chromadb",
             Self::Audit => "the audit log: durable events per second, verifying a million",
             Self::Gateway => "HTTP into a sandbox, against nginx",
+            Self::Surfaces => "E2B's, MCP's and our own clients, against a bare request",
         }
     }
 
@@ -206,6 +213,9 @@ impl Group {
             Self::Memory => {
                 with_daemon(prepared, async |daemon| memory::measure_speed(daemon, prepared, scale).await)
                     .await
+            }
+            Self::Surfaces => {
+                with_daemon(prepared, async |daemon| surfaces::measure(daemon, prepared, scale).await).await
             }
             Self::Gateway => {
                 with_daemon(prepared, async |daemon| gateway::measure(daemon, prepared, scale).await).await
