@@ -23,6 +23,7 @@ mod probe;
 mod rules;
 mod run_dir;
 pub mod slot;
+mod tap;
 
 use std::collections::HashMap;
 use std::fmt;
