@@ -95,7 +95,7 @@ assemble_qemu() {
         while read -r library; do cp -L "$library" "$prefix.new/lib/"; done
     cp -L "$loader" "$prefix.new/lib/loader"
     cp "$program" "$prefix.new/run/qemu-system-x86_64"
-    for firmware in bios-microvm.bin linuxboot_dma.bin pvh.bin; do
+    for firmware in qboot.rom pvh.bin; do
         find "$work/tree/usr" -name "$firmware" \( -type f -o -type l \) -exec cp -L {} "$prefix.new/share/" \; -quit
         [ -s "$prefix.new/share/$firmware" ] || fail "the packages have no $firmware"
     done
