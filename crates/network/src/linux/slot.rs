@@ -206,7 +206,8 @@ mod tests {
         let (plugged, ()) = traveller.visit_new(|| Ok(())).unwrap();
         plug(gateway.as_fd(), plugged.as_fd()).unwrap();
         let words = |text: &str| {
-            let lines = text.lines().map(|line| line.split_whitespace().take(4).collect::<Vec<_>>().join(" "));
+            let lines =
+                text.lines().map(|line| line.split_whitespace().take(4).collect::<Vec<_>>().join(" "));
             lines.collect::<Vec<_>>()
         };
         let before = words(&shown(&traveller, &gateway));
