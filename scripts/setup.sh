@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prepares this machine: system packages, cargo, CRIU. Does nothing that is already done; says what it does.
+# Prepares this machine: system packages, cargo, CRIU, QEMU. Does nothing that is already done; says what it does.
 #
 #   scripts/setup.sh [--test] [--bench]
 #
@@ -17,6 +17,7 @@ base=(
     nft:nftables
     ip:iproute2
     mmdebstrap:mmdebstrap
+    mkfs.ext4:e2fsprogs
     mount:mount
     setpriv:util-linux
     curl:curl
@@ -26,7 +27,6 @@ base=(
     /etc/ssl/certs/ca-certificates.crt:ca-certificates
 )
 test_needs=(
-    mkfs.ext4:e2fsprogs
     strace:strace
     git:git
     python3:python3
@@ -43,6 +43,9 @@ bench_needs=(crun:crun)
 # The oldest CRIU that restores on kernels from 6.16 on.
 criu_min=4.2
 
+# The oldest QEMU that keeps microVMs from writing to the RAM they share.
+qemu_min=10
+
 main() {
     local wanted=("${base[@]}") argument
     for argument in "$@"; do
@@ -57,6 +60,7 @@ main() {
     install_packages "${wanted[@]}"
     install_cargo
     install_criu
+    install_qemu
     case " $* " in *" --test "*) install_node ;; esac
     case " $* " in *" --bench "*) unpack_nginx ;; esac
 }
@@ -130,6 +134,13 @@ install_criu() {
     say "installing CRIU $criu_min or newer into $lib_dir/criu (nothing else on this machine changes)"
     "$repo/scripts/get-criu.sh" "$lib_dir/criu" "$criu_min" ||
         note "no CRIU: sandboxes work, but their processes cannot be kept on disk. \`burrow doctor\` says more."
+}
+
+# Hardware isolation needs QEMU and a kernel for its guests; containers do not, so a failure here stops nothing.
+install_qemu() {
+    say "looking for QEMU $qemu_min or newer in $lib_dir/qemu and a guests' kernel in $lib_dir/vm"
+    "$repo/scripts/get-qemu.sh" "$lib_dir/qemu" "$lib_dir/vm" "$qemu_min" ||
+        note "no QEMU: sandboxes run as containers, not as microVMs. \`burrow doctor\` says more."
 }
 
 # For the tests of the TypeScript SDK and the MCP inspector, which are left out without it. Older distributions have a Node.js that is too old.

@@ -2,12 +2,23 @@
 
 use std::path::Path;
 
+use burrow_guest::protocol::{VM_ROLE, VM_TRIAL_ROLE};
+
 fn main() -> std::process::ExitCode {
     let mut arguments = std::env::args_os();
     let called = arguments.next();
     let name = called.as_deref().and_then(|called| Path::new(called).file_name());
     if name.is_some_and(|name| name == burrow_guest::memory::NAME) {
         return burrow_guest::memory::run(arguments);
+    }
+    // The kernel of a microVM says so, among what it did not understand itself; a container's launcher gives no argument.
+    for argument in arguments {
+        if argument == VM_ROLE {
+            return burrow_guest::agent::run_vm();
+        }
+        if argument == VM_TRIAL_ROLE {
+            burrow_guest::agent::end_vm();
+        }
     }
     burrow_guest::agent::run()
 }

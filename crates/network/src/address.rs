@@ -16,3 +16,11 @@ pub const DNS_PORT: u16 = 53;
 
 /// Where a sandbox finds its own API, at the gateway's address: what it remembers, and who it is.
 pub const OWN_PORT: u16 = 7700;
+
+/// Locally administered hardware addresses, the same for every sandbox, since every wire has its own pair of ends.
+pub const GATEWAY_HARDWARE: [u8; 6] = [0x02, 0x88, 0, 0, 0, 1];
+pub const SANDBOX_HARDWARE: [u8; 6] = [0x02, 0x88, 0, 0, 0, 2];
+
+/// A /30 and a /126 hold exactly two machines.
+pub const PREFIX_V4: u8 = 30;
+pub const PREFIX_V6: u8 = 126;

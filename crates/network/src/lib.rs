@@ -31,7 +31,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use burrow_model::SandboxId;
 
-pub use address::{DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, OWN_PORT, SANDBOX_V4, SANDBOX_V6};
+pub use address::{
+    DNS_PORT, EGRESS_PORT, GATEWAY_HARDWARE, GATEWAY_V4, GATEWAY_V6, OWN_PORT, PREFIX_V4, PREFIX_V6,
+    SANDBOX_HARDWARE, SANDBOX_V4, SANDBOX_V6,
+};
 
 /// A driver that connects sandboxes.
 ///
@@ -94,7 +97,7 @@ pub struct Link {
 pub enum Attachment {
     /// For containers: join these. The network namespace belongs to the user namespace; uids are mapped by it.
     Namespaces { user: OwnedFd, net: OwnedFd },
-    /// For machines that bring an empty network namespace along: plug it in before anything runs in it.
+    /// For machines that bring an empty network namespace along, or a network card: plug it in before anything runs.
     Later(Arc<dyn Plug>),
     /// For tests without a kernel.
     None,
@@ -108,6 +111,15 @@ pub trait Plug: fmt::Debug + Send + Sync {
     /// May be repeated, also for another namespace: whatever was plugged in before is cut off, so that a restore that
     /// failed can be tried again. Fails once the sandbox's network was released or replaced.
     fn plug(&self, net: BorrowedFd<'_>) -> io::Result<()>;
+
+    /// Wires a machine that has a network card instead of a namespace: makes a tap in the gateway, and hands out the end
+    /// where frames come and go, each behind a `virtio_net_hdr`. The card must have [`SANDBOX_HARDWARE`] as its address;
+    /// what stands at the machine's own end (addresses, routes, the neighbour [`GATEWAY_HARDWARE`]) is the machine's.
+    ///
+    /// Repeats, blocking and failures as for [`Plug::plug`]. When the descriptor is closed, the tap is gone.
+    fn plug_tap(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// The listening sockets of one sandbox's way out. They do not block and are closed on `exec`.

@@ -6,11 +6,17 @@
 //!
 //! What is absent: volumes, network (they are handed in), policy.
 
+mod cgroup;
 pub mod conformance;
 pub mod container;
 mod dump;
 pub mod faulty;
+mod launcher;
+pub mod microvm;
+mod process;
+mod report;
 pub mod sim;
+mod turns;
 
 use std::fmt;
 use std::io;

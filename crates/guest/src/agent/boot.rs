@@ -6,12 +6,13 @@ use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::process::ExitCode;
 
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit};
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::clock;
+use super::{clock, vm};
 use crate::protocol::{Boot, BootReport, GENERATION};
 
 /// Far above any set of services a person would write.
@@ -22,6 +23,9 @@ const BACKLOG: u32 = 512;
 
 /// Two pipes and a connection for each of the 1024 execs, and room for files.
 const OPEN_FILES_WANTED: u64 = 8192;
+
+/// What is being done until the boot message is understood.
+const READ: &str = "read the boot message";
 
 /// What the rest of the agent needs to know of its boot.
 pub(super) struct Booted {
@@ -87,8 +91,66 @@ fn fill_standard_streams() {
     }
 }
 
+/// Whoever asked for the boot, and is told how it went.
+pub(super) enum Host {
+    /// Standard input is a socket to it.
+    Socket,
+    /// The driver of a microVM.
+    Driver(vm::Asked),
+}
+
+impl Host {
+    /// Waits for the boot message. After a failure the host has been told.
+    pub(super) async fn meet(machine: Option<vm::Machine>) -> Result<(Boot, Option<vm::Group>, Self), ()> {
+        let Some(machine) = machine else {
+            return match read() {
+                Ok(boot) => Ok((boot, None, Self::Socket)),
+                Err(message) => {
+                    Self::Socket.refuse(READ, &message).await;
+                    Err(())
+                }
+            };
+        };
+        match machine.boot().await {
+            Ok((boot, group, asked)) => match check(&boot) {
+                Ok(()) => Ok((boot, Some(group), Self::Driver(asked))),
+                Err(message) => {
+                    Self::Driver(asked).refuse(READ, &message).await;
+                    Err(())
+                }
+            },
+            Err((failure, mut asked)) => {
+                asked.report(failure.report()).await;
+                Err(())
+            }
+        }
+    }
+
+    pub(super) async fn report(&mut self, report: &BootReport) -> io::Result<()> {
+        match self {
+            Self::Socket => finish(report),
+            Self::Driver(asked) => {
+                asked.report(report.clone()).await;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) async fn refuse(&mut self, step: &str, message: &str) -> ExitCode {
+        let report = BootReport::Failed { step: step.to_owned(), message: message.to_owned() };
+        // When even this fails, the launcher sees end-of-file without a report, which says the same.
+        let _ = self.report(&report).await;
+        ExitCode::FAILURE
+    }
+}
+
+/// Before there is anything that could wait.
+pub(super) fn refuse_at_once(step: &str, message: &str) {
+    let _ = finish(&BootReport::Failed { step: step.to_owned(), message: message.to_owned() });
+}
+
 /// Reads [`Boot`] from standard input up to end-of-file.
-pub(super) fn read() -> Result<Boot, String> {
+fn read() -> Result<Boot, String> {
     let mut json = Vec::with_capacity(4096);
     let mut chunk = [0u8; 4096];
     loop {
@@ -103,13 +165,18 @@ pub(super) fn read() -> Result<Boot, String> {
         }
     }
     let boot: Boot = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+    check(&boot)?;
+    Ok(boot)
+}
+
+fn check(boot: &Boot) -> Result<(), String> {
     if boot.generation > GENERATION {
         return Err(format!("the host speaks generation {}, this agent {GENERATION}", boot.generation));
     }
     if boot.token.is_empty() {
         return Err("the token is empty".to_owned());
     }
-    Ok(boot)
+    Ok(())
 }
 
 pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -124,7 +191,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Writes the report and puts `/dev/null` in the socket's place.
-pub(super) fn finish(report: &BootReport) -> io::Result<()> {
+fn finish(report: &BootReport) -> io::Result<()> {
     let json = serde_json::to_vec(report)?;
     let mut rest = json.as_slice();
     while !rest.is_empty() {

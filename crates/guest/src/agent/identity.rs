@@ -28,7 +28,7 @@ use super::failure::{fail, invalid, refused};
 use crate::protocol::{ErrorCode, RequestError};
 
 /// Ends the line of `/etc/hosts` that the host wrote; the runtime driver writes the same.
-const HOSTS_MARK: &str = "# this sandbox";
+pub(super) const HOSTS_MARK: &str = "# this sandbox";
 
 /// More is no hosts file of ours.
 const HOSTS_BYTES_MAX: usize = 64 * 1024;

@@ -36,12 +36,14 @@ impl Agent {
         everybody(libc::SIGTERM);
         // A stopped process acts on SIGTERM only once it goes on.
         everybody(libc::SIGCONT);
-        let _ = tokio::time::timeout(grace, until_alone()).await;
+        // A microVM's kernel has threads that look like processes and never end.
+        let owns_all = self.group.is_none() && std::process::id() == 1;
+        let _ = tokio::time::timeout(grace, until_alone(owns_all)).await;
         for exec in self.execs.all() {
             exec.note_killed_here();
         }
         everybody(libc::SIGKILL);
-        let _ = tokio::time::timeout(KILL_WAIT_MAX, until_alone()).await;
+        let _ = tokio::time::timeout(KILL_WAIT_MAX, until_alone(owns_all)).await;
         let _ = tokio::time::timeout(SYNC_WAIT_MAX, tokio::task::spawn_blocking(sync_disk)).await;
         self.is_down.set(true);
         self.down.notify_waiters();
@@ -69,9 +71,10 @@ fn everybody(signal: i32) {
     }
 }
 
-async fn until_alone() {
+/// `owns_all`: all that is visible is ours to outlive.
+async fn until_alone(owns_all: bool) {
     loop {
-        let left = if std::process::id() == 1 { signals::anybody_left() } else { !descendants().is_empty() };
+        let left = if owns_all { signals::anybody_left() } else { !descendants().is_empty() };
         if !left {
             return;
         }
@@ -79,7 +82,7 @@ async fn until_alone() {
     }
 }
 
-/// Outside a pid namespace of its own (in tests) the agent owns what descends from it, and nothing else.
+/// Outside a pid namespace of its own (in tests), or beside the kernel's threads, the agent owns what descends from it, and nothing else.
 fn descendants() -> Vec<i32> {
     let mut parents = Vec::new();
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };

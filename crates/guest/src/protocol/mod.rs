@@ -20,6 +20,7 @@ mod files;
 mod frame;
 mod machine;
 mod ports;
+mod vm;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,10 @@ pub use machine::{
     Activity, Boot, BootReport, Identity, MachineStats, RunningService, Service, ServiceRestart, ServiceState,
 };
 pub use ports::{ListeningPort, PortProcess};
+pub use vm::{
+    VM_LINE_BYTES_MAX, VM_PORT, VM_ROLE, VM_TRIAL_ROLE, VmAnswer, VmBoot, VmMessage, VmNetwork, VmRequest,
+    VmSettle,
+};
 
 /// Raised when a message changes its meaning; adding messages or optional fields does not raise it.
 pub const GENERATION: u32 = 1;

@@ -15,15 +15,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use super::netlink::{Batch, CREATE, SlotError, Socket, find_attribute};
-use crate::address::{GATEWAY_V4, GATEWAY_V6, SANDBOX_V4, SANDBOX_V6};
+use crate::address::{
+    GATEWAY_HARDWARE, GATEWAY_V4, GATEWAY_V6, PREFIX_V4, PREFIX_V6, SANDBOX_HARDWARE, SANDBOX_V4, SANDBOX_V6,
+};
 
 /// The gateway's end of the pair; the rules name it.
 pub(super) const GATEWAY_INTERFACE: &str = "gw0";
 const SANDBOX_INTERFACE: &str = "eth0";
-
-/// Locally administered addresses, the same for every sandbox, since every pair has its own pair of namespaces.
-const GATEWAY_HARDWARE: [u8; 6] = [0x02, 0x88, 0, 0, 0, 1];
-pub(super) const SANDBOX_HARDWARE: [u8; 6] = [0x02, 0x88, 0, 0, 0, 2];
 
 /// The mark of a packet that the rules handed over to a door, and the routing table in which every address is this
 /// machine's own. Both are the gateway namespace's business alone, so any numbers do.
@@ -38,11 +36,7 @@ const ARP_IGNORE_STRANGERS: u32 = 2;
 const LOOPBACK: u32 = 1;
 /// The index of either end, chosen by us so that one batch can name the pair it makes. Far above the fallback tunnels
 /// that some modules put into every new namespace.
-const PAIR: u32 = 100;
-
-/// A /30 and a /126 hold exactly two machines.
-const PREFIX_V4: u8 = 30;
-const PREFIX_V6: u8 = 126;
+pub(super) const PAIR: u32 = 100;
 
 /// How long to wait for the carrier, all in all two seconds: a host so loaded that it needs that is no place for one
 /// more sandbox.
@@ -115,13 +109,27 @@ impl Families {
 pub(super) fn gateway(families: Families, sandbox: BorrowedFd<'_>) -> Batch {
     let mut batch = Batch::default();
     make_pair(&mut batch, sandbox);
-    ignore_strangers(&mut batch);
-    bring_up(&mut batch, families);
-    for (own, other) in ends().filter(|(own, _)| families.keep(*own)) {
-        add_address(&mut batch, own);
-        add_neighbour(&mut batch, other, SANDBOX_HARDWARE);
-    }
+    dress_gateway(&mut batch, families);
     batch
+}
+
+/// For the gateway namespace that has a tap of that index: the same, without another end.
+pub(super) fn gateway_of_tap(families: Families) -> Batch {
+    let mut batch = Batch::default();
+    batch.add("give the tap its address", RTM_NEWLINK, 0, &link_header(PAIR, 0), |link| {
+        link.put(IFLA_ADDRESS, &GATEWAY_HARDWARE);
+    });
+    dress_gateway(&mut batch, families);
+    batch
+}
+
+fn dress_gateway(batch: &mut Batch, families: Families) {
+    ignore_strangers(batch);
+    bring_up(batch, families);
+    for (own, other) in ends().filter(|(own, _)| families.keep(*own)) {
+        add_address(batch, own);
+        add_neighbour(batch, other, SANDBOX_HARDWARE);
+    }
 }
 
 /// For the gateway namespace, before it has an interface: what stays as it is, whatever is plugged into it.
@@ -134,7 +142,8 @@ pub(super) fn routing(families: Families) -> Batch {
     batch
 }
 
-/// Takes the pair away, whose end is in the namespace of `links`, and the other wherever it is; none: nothing to do.
+/// Takes away the pair whose end is in the namespace of `links`, and the other wherever it is, or the tap; none: nothing
+/// to do.
 pub(super) fn cut_off(links: &Socket) -> Result<(), SlotError> {
     let mut batch = Batch::default();
     batch.add("remove the veth pair", RTM_DELLINK, 0, &link_header(PAIR, 0), |_| ());

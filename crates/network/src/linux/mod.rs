@@ -23,6 +23,7 @@ mod probe;
 mod rules;
 mod run_dir;
 pub mod slot;
+mod tap;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,7 +41,7 @@ use self::pool::Pool;
 use self::run_dir::RunDir;
 use crate::{Attachment, Dial, Doors, Link, Network, NetworkError};
 
-pub use self::namespace::{UID_BASE, UID_COUNT, random_owner};
+pub use self::namespace::{UID_BASE, UID_COUNT, random_owner, user_namespace};
 pub use self::netlink::SlotError;
 pub(crate) use self::probe::remedy;
 pub use self::probe::{Unable, probe};

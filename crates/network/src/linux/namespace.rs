@@ -60,6 +60,14 @@ pub(super) fn make_pair() -> Result<Pair, SlotError> {
     Ok(Pair { user: open("ns/user")?, net: open("ns/net")? })
 }
 
+/// A user namespace as sandboxes have theirs, in which what belongs to one reads as it does inside. Blocks for a
+/// millisecond.
+pub fn user_namespace() -> io::Result<OwnedFd> {
+    make_pair().map(|pair| pair.user).map_err(|error| {
+        io::Error::new(error.source.kind(), format!("could not {}: {}", error.step, error.source))
+    })
+}
+
 /// A process in a new user and a new network namespace. It ends when this is dropped, or when our process dies.
 struct Child {
     pid: libc::pid_t,

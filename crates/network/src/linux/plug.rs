@@ -1,11 +1,12 @@
-//! Wires a network namespace that a machine brought along to the gateway that was made for it.
+//! Wires what a machine brought along, a network namespace or a card, to the gateway that was made for it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 
 use super::dialler::Gateway;
+use super::netlink::SlotError;
 use super::slot;
 use crate::Plug;
 
@@ -24,15 +25,28 @@ impl GatewayPlug {
 
 impl Plug for GatewayPlug {
     fn plug(&self, net: BorrowedFd<'_>) -> io::Result<()> {
+        self.travel(|gateway| slot::plug(gateway, net))
+    }
+
+    fn plug_tap(&self) -> io::Result<OwnedFd> {
+        self.travel(slot::plug_tap)
+    }
+}
+
+impl GatewayPlug {
+    /// Runs `wire` on a thread of its own, since it visits namespaces, and the caller's may be one of the async runtime's.
+    fn travel<T: Send>(
+        &self,
+        wire: impl FnOnce(BorrowedFd<'_>) -> Result<T, SlotError> + Send,
+    ) -> io::Result<T> {
         let gateway = self.gateway.namespace()?;
-        // A thread of its own, since it visits both namespaces, and the caller's may be one of the async runtime's.
         let wired = thread::scope(|scope| {
-            let wire = || slot::plug(gateway.as_fd(), net);
+            let wire = || wire(gateway.as_fd());
             thread::Builder::new()
                 .name("burrow-plug".to_owned())
                 .spawn_scoped(scope, wire)?
                 .join()
-                .map_err(|_panic| io::Error::other("the thread that wires a namespace panicked"))
+                .map_err(|_panic| io::Error::other("the thread that wires a machine panicked"))
         })?;
         wired.map_err(|error| io::Error::new(error.source.kind(), format!("{error}: {}", error.source)))
     }

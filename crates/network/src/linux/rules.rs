@@ -40,9 +40,11 @@
 //! `nft` reads back with the text above.
 
 use super::expression::{Header, NFPROTO_IPV4, NFPROTO_IPV6, Rate, Rule, Transport};
-use super::interfaces::{Families, GATEWAY_INTERFACE, HANDED_OVER, SANDBOX_HARDWARE};
+use super::interfaces::{Families, GATEWAY_INTERFACE, HANDED_OVER};
 use super::netlink::{APPEND, Attributes, Batch, CREATE};
-use crate::address::{DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, OWN_PORT, SANDBOX_V4, SANDBOX_V6};
+use crate::address::{
+    DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, OWN_PORT, SANDBOX_HARDWARE, SANDBOX_V4, SANDBOX_V6,
+};
 
 const TABLE: &str = "burrow";
 const PREROUTING: &str = "prerouting";

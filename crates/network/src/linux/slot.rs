@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::interfaces::{self, Families};
 use super::namespace::{self, Traveller};
 use super::netlink::{Protocol, SlotError, Socket};
-use super::rules;
+use super::{rules, tap};
 
 // Each thread sees those of the network namespace it is in.
 const IP_FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
@@ -54,6 +54,16 @@ pub(super) fn plug(gateway: BorrowedFd<'_>, net: BorrowedFd<'_>) -> Result<(), S
     // What was plugged in before goes away with its namespace, but only some time after the last process in it.
     interfaces::cut_off(&links)?;
     wire(&traveller, &links, net)
+}
+
+/// Makes the wire of a machine with a network card: a tap in the gateway. Where it may run: as [`make`].
+pub(super) fn plug_tap(gateway: BorrowedFd<'_>) -> Result<OwnedFd, SlotError> {
+    let traveller = traveller()?;
+    let links = open_links(&traveller, gateway, "open netlink in the gateway namespace")?;
+    interfaces::cut_off(&links)?;
+    let tap = traveller.visit(gateway, tap::open).map_err(at("make the tap"))?;
+    links.run(&interfaces::gateway_of_tap(Families::of_this_kernel()))?;
+    Ok(tap)
 }
 
 /// Connects `net` to the gateway in whose namespace `links` was opened.
@@ -181,6 +191,34 @@ mod tests {
                 traveller.visit(namespace.as_fd(), || fs::read_to_string(CONGESTION_CONTROL)).unwrap();
             assert_eq!(chosen.trim_end(), WIRE_CONGESTION_CONTROL);
         }
+    }
+
+    /// What `ip` says of the gateway's interface.
+    fn shown(traveller: &Traveller, gateway: &OwnedFd) -> String {
+        let list = || Command::new("ip").args(["-o", "address", "show", "dev", "gw0"]).output();
+        String::from_utf8(traveller.visit(gateway.as_fd(), list).unwrap().stdout).unwrap()
+    }
+
+    #[test]
+    fn a_tap_stands_where_a_pair_would_and_takes_its_place_and_goes_with_its_descriptor() {
+        let traveller = Traveller::new().unwrap();
+        let gateway = gateway().unwrap();
+        let (plugged, ()) = traveller.visit_new(|| Ok(())).unwrap();
+        plug(gateway.as_fd(), plugged.as_fd()).unwrap();
+        let words = |text: &str| {
+            let lines =
+                text.lines().map(|line| line.split_whitespace().take(4).collect::<Vec<_>>().join(" "));
+            lines.collect::<Vec<_>>()
+        };
+        let before = words(&shown(&traveller, &gateway));
+        assert!(before.iter().any(|line| line.ends_with("inet 10.88.0.1/30")), "{before:?}");
+        let first = plug_tap(gateway.as_fd()).unwrap();
+        assert_eq!(words(&shown(&traveller, &gateway)), before);
+        let second = plug_tap(gateway.as_fd()).unwrap();
+        assert!(rustix::io::write(&first, &[0; 64]).is_err(), "the first was cut off");
+        assert_eq!(words(&shown(&traveller, &gateway)), before);
+        drop(second);
+        assert_eq!(shown(&traveller, &gateway), "");
     }
 
     #[test]

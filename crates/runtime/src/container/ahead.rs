@@ -10,9 +10,9 @@ use burrow_model::SandboxId;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::process::Process;
 use super::root::Root;
 use super::{ended_early, step};
+use crate::process::Process;
 use crate::{Machine, RuntimeError};
 
 /// What nearly every first command reads. Each copy-on-write child has a page cache of its own, so without this the

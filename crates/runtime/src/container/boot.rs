@@ -13,14 +13,14 @@ use burrow_model::{Limits, MIB, SandboxId};
 use burrow_network::Attachment;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::cgroup::Group;
 use super::criu;
 use super::hibernate::NAMES_AWAY;
-use super::launcher::{LaunchError, Launched, Plan};
-use super::process::Process;
-use super::report::Report;
 use super::root::{Root, RootError};
 use super::{Shared, step};
+use crate::cgroup::Group;
+use crate::launcher::{LaunchError, Launched, Plan};
+use crate::process::Process;
+use crate::report::Report;
 use crate::{BootOptions, Machine, RuntimeError};
 
 /// A machine is up within milliseconds. Ten seconds are for a host that swaps.

@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use burrow_model::SandboxId;
 
 use super::about::About;
-use super::cgroup::{Aside, Group};
 use super::criu::{self, Criu, CriuError, Frozen, Place};
-use super::process::Process;
 use super::workshop::Note;
 use super::{Shared, step};
+use crate::cgroup::{Aside, Group};
+use crate::process::Process;
 use crate::{DumpOptions, Dumped, Machine, Obstacle, RuntimeError};
 
 /// CRIU, where it works.

@@ -21,18 +21,13 @@ mod about;
 mod ahead;
 mod boot;
 pub mod bounds;
-mod cgroup;
 mod criu;
 mod hibernate;
-mod launcher;
 mod open;
-mod probe;
-mod process;
-mod report;
+pub(crate) mod probe;
 mod restore;
 mod root;
 pub mod seccomp;
-mod turns;
 mod workshop;
 
 use std::collections::BTreeSet;
@@ -44,21 +39,21 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 
+use crate::cgroup::{Group, Groups};
+use crate::launcher::{LaunchError, Launcher};
+use crate::process::Process;
+use crate::turns::Turns;
 use crate::{
     Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
     Obstacle, OpenFile, RestoreOptions, Runtime, RuntimeError,
 };
 use boot::{Start, Started, await_report, ended_early};
-use cgroup::{Group, Groups};
 use criu::Criu;
 use hibernate::Tool;
-use launcher::{LaunchError, Launcher};
-use process::Process;
 use root::Root;
-use turns::Turns;
 use workshop::Workshop;
 
-pub use launcher::launcher_main;
+pub use crate::launcher::launcher_main;
 
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -6,9 +6,9 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::cgroup::{Groups, Layout};
 use super::criu;
-use super::launcher::Failure;
+use crate::cgroup::{Groups, Layout};
+use crate::launcher::Failure;
 use crate::{Ability, Capabilities};
 
 /// The first kernel with `cgroup.kill`; all else the driver needs came before it.
@@ -53,7 +53,7 @@ impl Found {
 
 const MOUNT_CGROUP2: &str = "mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified";
 
-fn no(reason: impl Into<String>, fix: Option<&str>) -> Ability {
+pub(crate) fn no(reason: impl Into<String>, fix: Option<&str>) -> Ability {
     Ability::No { reason: reason.into(), fix: fix.map(str::to_owned) }
 }
 
@@ -74,12 +74,12 @@ fn no_namespaces(failure: Failure) -> Ability {
     no(reason, fix)
 }
 
-fn cgroups(parent: &str) -> (Option<Groups>, Ability) {
+pub(crate) fn cgroups(parent: &str) -> (Option<Groups>, Ability) {
     let layout = match Layout::detect() {
         Ok(layout) => layout,
         Err(error) => return (None, no(format!("this host's mounts could not be read: {error}"), None)),
     };
-    let missing: Vec<_> = layout.missing().into_iter().map(super::cgroup::Controller::name).collect();
+    let missing: Vec<_> = layout.missing().into_iter().map(crate::cgroup::Controller::name).collect();
     let (pure_v2, no_tree) = (layout.legacy.is_empty(), layout.trees().is_empty());
     if no_tree {
         return (None, no("no cgroup tree is mounted on this host", Some(MOUNT_CGROUP2)));

@@ -19,13 +19,13 @@ use burrow_network::{Attachment, Plug};
 use tokio::runtime::Handle;
 
 use super::about::About;
-use super::cgroup::Group;
 use super::criu::{self, Place, Restored};
 use super::hibernate::{Site, Tool, UNABLE, in_words};
-use super::process::Process;
 use super::root::Root;
 use super::workshop::Note;
 use super::{Shared, ahead, step};
+use crate::cgroup::Group;
+use crate::process::Process;
 use crate::{Introduce, Machine, RestoreOptions, RuntimeError};
 
 /// CRIU and its helpers count as processes of the machine until they are done.

@@ -32,6 +32,8 @@ pub(super) struct Plan {
     pub(super) terminal: bool,
     /// Soft limit of open files to put back, since the agent raised its own.
     pub(super) open_files: libc::rlimit,
+    /// Writing `0` to it puts the writer where it belongs; it outlives the fork.
+    pub(super) join: Option<RawFd>,
 }
 
 /// What becomes of descriptors 0 to 2.
@@ -145,6 +147,9 @@ unsafe fn become_program(
         }
         reset_signals();
         raise_oom_score();
+        if plan.join.is_some_and(|tasks| libc::write(tasks, c"0".as_ptr().cast(), 1) < 0) {
+            give_up(report, Step::Prepare);
+        }
         // None of the three is 0, 1 or 2 itself: the agent's own are taken by /dev/null or its launcher.
         for (from, to) in [(&stdio.stdin, 0), (&stdio.stdout, 1), (&stdio.stderr, 2)] {
             if libc::dup2(from.as_raw_fd(), to) < 0 {

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -45,6 +45,15 @@ const ARGV_SHOWN_BYTES_MAX: usize = 512;
 
 /// Starts the process, or answers the one that was started under this id before.
 pub(in crate::agent) async fn start(agent: &Rc<Agent>, request: ExecStart) -> Result<Rc<Exec>, RequestError> {
+    let join = agent.group.as_ref().map(|group| group.tasks().as_raw_fd());
+    start_in(agent, request, join).await
+}
+
+async fn start_in(
+    agent: &Rc<Agent>,
+    request: ExecStart,
+    join: Option<RawFd>,
+) -> Result<Rc<Exec>, RequestError> {
     check(&request)?;
     if let Some(exec) = agent.execs.find(&request.exec) {
         return Ok(exec);
@@ -54,7 +63,7 @@ pub(in crate::agent) async fn start(agent: &Rc<Agent>, request: ExecStart) -> Re
     }
     agent.execs.admit(request.terminal.is_some())?;
     let user = users::resolve(request.user.as_deref())?;
-    let plan = plan(agent, &request, &user)?;
+    let plan = plan(agent, &request, &user, join)?;
     let ends = Ends::open(&request, &user)?;
     let forked =
         child::fork(&plan, &ends.stdio()).map_err(|errno| refused("fork for", &request.argv[0], errno))?;
@@ -88,7 +97,8 @@ pub(in crate::agent) async fn run_quietly(agent: &Rc<Agent>, argv: &[&str], wait
         hold: false,
         then_stop: false,
     };
-    let Ok(exec) = start(agent, request).await else { return };
+    // Beside all others, which may be standing still.
+    let Ok(exec) = start_in(agent, request, None).await else { return };
     agent.execs.forget(&exec);
     if tokio::time::timeout(wait_max, exec.wait_ended()).await.is_err() {
         // Gone already is fine.
@@ -117,7 +127,7 @@ fn check(request: &ExecStart) -> Result<(), RequestError> {
     Ok(())
 }
 
-fn plan(agent: &Agent, request: &ExecStart, user: &User) -> Result<Plan, RequestError> {
+fn plan(agent: &Agent, request: &ExecStart, user: &User, join: Option<RawFd>) -> Result<Plan, RequestError> {
     let env = environment(request, user);
     let path = env.get("PATH").map_or(PATH_DEFAULT, String::as_str);
     let argv = request.argv.iter().map(|argument| c_string(argument)).collect::<Result<_, _>>()?;
@@ -134,6 +144,7 @@ fn plan(agent: &Agent, request: &ExecStart, user: &User) -> Result<Plan, Request
         cwd: working_directory(request, user)?,
         terminal: request.terminal.is_some(),
         open_files: agent.boot.open_files,
+        join,
     })
 }
 
@@ -187,7 +198,6 @@ fn working_directory(request: &ExecStart, user: &User) -> Result<OwnedFd, Reques
 
 /// Whether this is a directory of descriptors, which show whose they are.
 fn is_descriptor_directory(directory: &OwnedFd) -> bool {
-    use std::os::fd::AsRawFd;
     let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let Ok(path) = rustix::fs::readlink(link, Vec::new()) else { return false };
     let path = path.to_string_lossy();

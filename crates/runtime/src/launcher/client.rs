@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::message::{Answer, Failure, Plan, Request, receive, send};
+use super::message::{Answer, EmulatorPlan, Failure, Plan, Request, receive, send};
 
 /// A launch takes about a millisecond; a launcher silent for this long hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,7 +54,20 @@ impl Launcher {
 
     /// Starts a machine. Blocks for about a millisecond, and while others launch.
     pub(crate) fn launch(&self, plan: Plan, descriptors: &[BorrowedFd<'_>]) -> Result<Launched, LaunchError> {
-        match self.ask(&Request::Launch(plan), descriptors)? {
+        self.start(&Request::Launch(plan), descriptors)
+    }
+
+    /// Starts an emulator. Blocks as [`Self::launch`] does.
+    pub(crate) fn emulate(
+        &self,
+        plan: EmulatorPlan,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Launched, LaunchError> {
+        self.start(&Request::Emulate(plan), descriptors)
+    }
+
+    fn start(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Launched, LaunchError> {
+        match self.ask(request, descriptors)? {
             (Answer::Launched { pid }, mut attached) if attached.len() == 1 => {
                 Ok(Launched { pid, pidfd: attached.remove(0) })
             }

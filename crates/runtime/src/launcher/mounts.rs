@@ -131,13 +131,13 @@ fn if_there(opened: rustix::io::Result<OwnedFd>) -> io::Result<Option<OwnedFd>> 
     }
 }
 
-fn bind(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(super) fn bind(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     Ok(open_tree(source, "", flags)?)
 }
 
-fn attach(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
+pub(super) fn attach(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(mount, "", target, "", flags)?)
 }
@@ -159,7 +159,7 @@ struct MountAttributes {
     user_namespace: u64,
 }
 
-fn set_read_only(mount: &OwnedFd) -> io::Result<()> {
+pub(super) fn set_read_only(mount: &OwnedFd) -> io::Result<()> {
     let attributes = MountAttributes {
         set: u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
         clear: 0,

@@ -13,13 +13,13 @@ use tokio::sync::OwnedMutexGuard;
 const TIDY_AT: usize = 256;
 
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     sandboxes: Mutex<HashMap<SandboxId, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Turns {
     /// Waits for all earlier turns of this sandbox.
-    pub(super) async fn take(&self, id: &SandboxId) -> OwnedMutexGuard<()> {
+    pub(crate) async fn take(&self, id: &SandboxId) -> OwnedMutexGuard<()> {
         self.queue(id).lock_owned().await
     }
 

@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use super::message::{Answer, At as _, Failure, Plan, receive, send};
-use super::{confine, machine};
+use super::message::{Answer, At as _, EmulatorPlan, Failure, Plan, receive, send};
+use super::{confine, emulator, machine};
 use crate::container::seccomp::Instruction;
 
 /// Beyond the 32 bits of libc's constant.
@@ -65,6 +65,46 @@ pub(super) fn fork_first(
     })
 }
 
+/// Forks the stage that makes an emulator's process, answers over `answer` and always ends.
+pub(super) fn fork_emulator(
+    plan: &EmulatorPlan,
+    descriptors: Vec<OwnedFd>,
+    answer: OwnedFd,
+) -> io::Result<()> {
+    in_child(|| match emulator_stage(plan, descriptors, &answer) {
+        Ok((pid, pidfd)) => drop(send(&answer, &Answer::Launched { pid }, &[pidfd.as_fd()])),
+        Err(failure) => drop(send(&answer, &Answer::Failed(failure), &[])),
+    })
+}
+
+/// Returns in the stage only; the emulator's process never returns.
+fn emulator_stage(
+    plan: &EmulatorPlan,
+    descriptors: Vec<OwnedFd>,
+    answer: &OwnedFd,
+) -> Result<(u32, OwnedFd), Failure> {
+    let mut next = descriptors.into_iter();
+    let mut take = || next.next().ok_or(io::Error::from_raw_os_error(libc::EBADMSG)).at("read the plan");
+    let unified = plan.unified.then(&mut take).transpose()?;
+    for _ in 0..plan.tasks {
+        // `0` is whoever writes it.
+        File::from(take()?).write_all(b"0").at("join a cgroup")?;
+    }
+    let told = take()?;
+    let given: Vec<OwnedFd> = next.collect();
+    give_up_protection().at("give up protection from the OOM killer")?;
+    match clone_machine(unified.as_ref(), libc::CLONE_NEWNET | libc::CLONE_NEWIPC)
+        .at("start the emulator's process")?
+    {
+        Some(launched) => Ok(launched),
+        None => {
+            // SAFETY: nothing in this process uses the descriptor again; the stage has its own.
+            unsafe { libc::close(answer.as_raw_fd()) };
+            emulator::become_emulator(plan, told, given)
+        }
+    }
+}
+
 /// Returns in stage A only; PID 1 never returns.
 fn first_stage(
     plan: &Plan,
@@ -81,7 +121,7 @@ fn first_stage(
     move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User)).at("join the user namespace")?;
     move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))
         .at("join the network namespace")?;
-    match clone_machine(unified.as_ref()).at("start the first process")? {
+    match clone_machine(unified.as_ref(), 0).at("start the first process")? {
         Some(launched) => Ok(launched),
         None => {
             // Held by the machine, it would keep the launcher from seeing stage A's end.
@@ -100,14 +140,14 @@ fn give_up_protection() -> io::Result<()> {
     if protected { fs::write(FILE, "0") } else { Ok(()) }
 }
 
-/// Makes PID 1, in the v2 cgroup from its first moment on. `None` in the new process.
+/// Makes PID 1, with `more` namespaces of its own, in the v2 cgroup from its first moment on. `None` in the new process.
 ///
 /// The mount, pid and uts namespaces made here belong to the user namespace that was joined. The cgroup namespace
 /// comes later, when the process is where its root shall be; so does the ipc namespace, which must not be made by the
 /// host's uid.
-fn clone_machine(unified: Option<&OwnedFd>) -> io::Result<Option<(u32, OwnedFd)>> {
+fn clone_machine(unified: Option<&OwnedFd>, more: libc::c_int) -> io::Result<Option<(u32, OwnedFd)>> {
     let mut pidfd: libc::c_int = -1;
-    let mut flags = (libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS) as u64;
+    let mut flags = (libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS | more) as u64;
     flags |= (libc::CLONE_PARENT | libc::CLONE_PIDFD) as u64;
     if unified.is_some() {
         flags |= CLONE_INTO_CGROUP;

@@ -24,8 +24,8 @@ use rustix::thread::{
 
 use super::message::{At as _, Failure, Plan};
 use super::{confine, mounts, stage};
-use crate::container::report::Report;
 use crate::container::seccomp::Instruction;
+use crate::report::Report;
 
 const AGENT: &std::ffi::CStr = c"/.burrow/guest";
 /// For the agent alone; execs get an environment of their own.

@@ -15,17 +15,19 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A plan is a path, a name and a few numbers.
+/// A plan is a path, a name and a few numbers; that of an emulator has a command line.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// User and network namespace, boot socket, v2 directory, and at most four v1 `tasks` files.
-const DESCRIPTORS_MAX: usize = 8;
+/// User and network namespace, boot socket, v2 directory, and at most four v1 `tasks` files; or the latter two, and what
+/// an emulator is given.
+const DESCRIPTORS_MAX: usize = 16;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// Can this host make the namespaces and the filter that a machine needs?
     Probe,
     Launch(Plan),
+    Emulate(EmulatorPlan),
 }
 
 /// How to start one machine. Descriptors go along, in this order: user namespace, network namespace, boot socket, v2
@@ -39,6 +41,23 @@ pub(crate) struct Plan {
     /// Bound of `/dev/shm`.
     pub(crate) shm_bytes: u64,
     pub(crate) unified: bool,
+}
+
+/// How to start one emulator of a microVM. Descriptors go along, in this order: v2 cgroup directory (if `unified`), v1
+/// `tasks` files (as many as `tasks`), where it says what is wrong, and what it is given (the rest).
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct EmulatorPlan {
+    /// The program first, as it sees it.
+    pub(crate) argv: Vec<String>,
+    /// An empty directory, where its root is put together.
+    pub(crate) place: PathBuf,
+    /// Files and directories that it reads, and what they are called in its root.
+    pub(crate) shown: Vec<(PathBuf, String)>,
+    pub(crate) uid: u32,
+    /// Large pages make emulators larger, and faster only where the processor runs the guest itself.
+    pub(crate) small_pages: bool,
+    pub(crate) unified: bool,
+    pub(crate) tasks: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

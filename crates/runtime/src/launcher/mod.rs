@@ -3,6 +3,7 @@
 //! ```text
 //!   daemon ──plan, descriptors──► launcher ──fork──► stage A ──clone3──► PID 1 of the machine ──execve──► agent
 //!          ◄────pid, pidfd──────            ◄─pid──  (exits)             (a child of the launcher)
+//!                                                     or of an emulator of one
 //! ```
 //!
 //! A process of its own, since the cost of a fork follows the caller's RAM and a fork in a process with threads may
@@ -14,6 +15,7 @@
 
 mod client;
 mod confine;
+mod emulator;
 mod machine;
 mod message;
 mod mounts;
@@ -25,10 +27,11 @@ use std::os::fd::AsFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 pub(crate) use client::{LaunchError, Launched, Launcher};
+pub(crate) use emulator::FIRST_DESCRIPTOR;
 use message::{Answer, At as _, Request, receive, send};
-pub(crate) use message::{Failure, Plan};
+pub(crate) use message::{EmulatorPlan, Failure, Plan};
 
-use super::seccomp;
+use crate::container::seccomp;
 
 /// The launcher role: call it first thing in `main`, before any thread starts. The daemon's socket is standard input.
 pub fn launcher_main() -> ! {
@@ -55,6 +58,10 @@ fn serve() -> io::Result<()> {
                 Ok((pid, pidfd)) => (Answer::Launched { pid }, Some(pidfd)),
                 Err(failure) => (Answer::Failed(failure), None),
             },
+            Request::Emulate(plan) => match emulate(&plan, descriptors) {
+                Ok((pid, pidfd)) => (Answer::Launched { pid }, Some(pidfd)),
+                Err(failure) => (Answer::Failed(failure), None),
+            },
         };
         let attached: Vec<_> = pidfd.iter().map(AsFd::as_fd).collect();
         send(daemon.as_fd(), &answer, &attached)?;
@@ -69,9 +76,24 @@ fn launch(
     filter: &[seccomp::Instruction],
 ) -> Result<(u32, std::os::fd::OwnedFd), Failure> {
     let descriptors = stage::Descriptors::sort(plan, descriptors)?;
+    first_stage(|answer| stage::fork_first(plan, descriptors, filter, answer))
+}
+
+/// Starts one emulator, which goes on by itself.
+fn emulate(
+    plan: &EmulatorPlan,
+    descriptors: Vec<std::os::fd::OwnedFd>,
+) -> Result<(u32, std::os::fd::OwnedFd), Failure> {
+    first_stage(|answer| stage::fork_emulator(plan, descriptors, answer))
+}
+
+/// Has a first stage forked, and hears from it.
+fn first_stage(
+    fork: impl FnOnce(std::os::fd::OwnedFd) -> io::Result<()>,
+) -> Result<(u32, std::os::fd::OwnedFd), Failure> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .at("make a socket pair")?;
-    stage::fork_first(plan, descriptors, filter, theirs).at("fork")?;
+    fork(theirs).at("fork")?;
     // A first stage that died without a word, killed for want of RAM say, leaves end-of-file.
     match receive::<Answer>(&ours).at("hear from the first stage")? {
         Some((Answer::Launched { pid }, mut attached)) if attached.len() == 1 => {

@@ -42,8 +42,15 @@ pub(super) fn load_filter(filter: &[Instruction]) -> Result<(), Failure> {
 /// From the bounding set first, since that takes a capability which goes with the second step. No later program gains
 /// any of them back, whatever its owner or mode.
 pub(super) fn drop_capabilities() -> Result<(), Failure> {
+    drop_bounding_set(KEPT)?;
+    let sets = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).at("give up capabilities")
+}
+
+/// All but `kept`.
+pub(super) fn drop_bounding_set(kept: CapabilitySet) -> Result<(), Failure> {
     for number in 0..u64::BITS {
-        if KEPT.bits() >> number & 1 == 1 {
+        if kept.bits() >> number & 1 == 1 {
             continue;
         }
         // SAFETY: changes a set of this process; takes no pointers.
@@ -56,8 +63,7 @@ pub(super) fn drop_capabilities() -> Result<(), Failure> {
             None => {}
         }
     }
-    let sets = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: CapabilitySet::empty() };
-    set_capabilities(None, sets).at("give up capabilities")
+    Ok(())
 }
 
 pub(super) fn set_resource_limits() -> Result<(), Failure> {

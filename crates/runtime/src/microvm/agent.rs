@@ -1,0 +1,227 @@
+//! The driver's end of the serial port to a machine's first process.
+//!
+//! One JSON document per line; what they mean is written down in the guest protocol, which this crate does not depend on.
+//! The machine is hostile: an answer is bounded in length and time, and an answer to something else is passed over.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use burrow_network::{
+    GATEWAY_HARDWARE, GATEWAY_V4, GATEWAY_V6, PREFIX_V4, PREFIX_V6, SANDBOX_V4, SANDBOX_V6,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::report::Report;
+
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Random bytes that a machine is given: as many as its generator takes at once.
+const ENTROPY_BYTES: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct Agent {
+    stream: UnixStream,
+    heard: Vec<u8>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    id: u64,
+    #[serde(flatten)]
+    report: Report,
+}
+
+/// What a machine is told when it goes on.
+#[derive(Clone, Debug)]
+pub(super) struct Settle {
+    pub(super) hostname: Option<String>,
+    pub(super) pids: u32,
+    /// Its gateway is another than it was.
+    pub(super) reset: bool,
+}
+
+impl Agent {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self { stream, heard: Vec::new() }
+    }
+
+    pub(super) fn boot(&mut self, settle: &Settle, document: &[u8], timeout: Duration) -> io::Result<()> {
+        let document: Value = serde_json::from_slice(document)?;
+        let message = json!({
+            "op": "boot",
+            "settle": settle.message()?,
+            "network": {
+                "address_v4": (SANDBOX_V4, PREFIX_V4),
+                "gateway_v4": GATEWAY_V4,
+                "address_v6": (SANDBOX_V6, PREFIX_V6),
+                "gateway_v6": GATEWAY_V6,
+                "gateway_hardware": GATEWAY_HARDWARE,
+            },
+            "boot": document,
+        });
+        self.ask(message, timeout)
+    }
+
+    pub(super) fn settle(&mut self, settle: &Settle, timeout: Duration) -> io::Result<()> {
+        let mut message = settle.message()?;
+        if let Value::Object(fields) = &mut message {
+            fields.insert("op".to_owned(), "settle".into());
+        }
+        self.ask(message, timeout)
+    }
+
+    pub(super) fn hold(&mut self, timeout: Duration) -> io::Result<()> {
+        self.ask(json!({ "op": "hold" }), timeout)
+    }
+
+    pub(super) fn release(&mut self, timeout: Duration) -> io::Result<()> {
+        self.ask(json!({ "op": "release" }), timeout)
+    }
+
+    pub(super) fn grow(&mut self, bytes: u64, timeout: Duration) -> io::Result<()> {
+        self.ask(json!({ "op": "grow", "bytes": bytes }), timeout)
+    }
+
+    fn ask(&mut self, mut message: Value, timeout: Duration) -> io::Result<()> {
+        let id = u64::from_ne_bytes(random()?);
+        if let Value::Object(fields) = &mut message {
+            fields.insert("id".to_owned(), id.into());
+        }
+        let mut line = serde_json::to_vec(&message)?;
+        line.push(b'\n');
+        let until = Instant::now() + timeout;
+        self.stream.set_write_timeout(Some(timeout))?;
+        self.stream.write_all(&line).map_err(silent)?;
+        loop {
+            let line = self.line(until)?;
+            // What makes no sense, or answers what nobody here asked, is the guest's affair.
+            match serde_json::from_slice::<Answer>(&line) {
+                Ok(Answer { id: answered, report }) if answered == id => {
+                    return match report {
+                        Report::Ready => Ok(()),
+                        Report::Failed { step, message } => Err(io::Error::other(Refused { step, message })),
+                    };
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
+    fn line(&mut self, until: Instant) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+                return Ok(self.heard.drain(..=end).collect());
+            }
+            if self.heard.len() > LINE_BYTES_MAX {
+                self.heard.clear();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(silent(io::ErrorKind::WouldBlock.into()));
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            let mut chunk = [0; 4096];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.heard.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(silent(error)),
+            }
+        }
+    }
+}
+
+impl Settle {
+    fn message(&self) -> io::Result<Value> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
+        let entropy: String = random::<ENTROPY_BYTES>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(json!({
+            "unix_ns": u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+            "entropy": entropy,
+            "hostname": self.hostname,
+            "pids": self.pids,
+            "reset": self.reset,
+        }))
+    }
+}
+
+/// What the machine's first process says it could not do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("could not {step}: {message}")]
+pub(super) struct Refused {
+    pub(super) step: String,
+    pub(super) message: String,
+}
+
+/// A timeout of a socket has another name than it should.
+fn silent(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        return io::Error::new(io::ErrorKind::TimedOut, "the machine's first process does not answer");
+    }
+    error
+}
+
+fn random<const COUNT: usize>() -> io::Result<[u8; COUNT]> {
+    let mut bytes = [0; COUNT];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufRead as _;
+    use std::thread;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// A guest that answers the one message it hears with what `answer` makes of its id.
+    fn guest(answer: fn(u64) -> String) -> (Agent, thread::JoinHandle<Value>) {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let serve = thread::spawn(move || {
+            let mut line = String::new();
+            io::BufReader::new(theirs.try_clone().unwrap()).read_line(&mut line).unwrap();
+            let message: Value = serde_json::from_str(&line).unwrap();
+            let _ = theirs.write_all(answer(message["id"].as_u64().unwrap()).as_bytes());
+            message
+        });
+        (Agent::new(ours), serve)
+    }
+
+    #[test]
+    fn only_the_answer_to_what_was_asked_counts() {
+        let (mut agent, serve) = guest(|id| {
+            format!(
+                "rubbish\n{{\"id\":{},\"kind\":\"failed\",\"step\":\"a\",\"message\":\"b\"}}\n{{\"id\":{id},\"kind\":\"ready\"}}\n",
+                id.wrapping_add(1)
+            )
+        });
+        let settle = Settle { hostname: Some("box".to_owned()), pids: 7, reset: true };
+        agent.settle(&settle, SOON).unwrap();
+        let message = serve.join().unwrap();
+        assert_eq!(
+            (&message["op"], &message["pids"], &message["reset"]),
+            (&"settle".into(), &7.into(), &true.into())
+        );
+        assert_eq!(message["entropy"].as_str().unwrap().len(), 2 * ENTROPY_BYTES);
+    }
+
+    #[test]
+    fn a_refusal_is_told_and_a_guest_that_hangs_up_or_floods_is_not_waited_for() {
+        let (mut agent, serve) = guest(|id| {
+            format!("{{\"id\":{id},\"kind\":\"failed\",\"step\":\"stop\",\"message\":\"busy\"}}\n")
+        });
+        assert_eq!(agent.hold(SOON).unwrap_err().to_string(), "could not stop: busy");
+        serve.join().unwrap();
+        let (mut agent, serve) = guest(|_| "x".repeat(3 * LINE_BYTES_MAX));
+        assert!(agent.release(SOON).is_err());
+        serve.join().unwrap();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let silent = Agent::new(ours).hold(Duration::from_millis(20)).unwrap_err();
+        assert_eq!(silent.kind(), io::ErrorKind::TimedOut);
+    }
+}

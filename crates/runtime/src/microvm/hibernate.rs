@@ -1,0 +1,105 @@
+//! From a machine to its state on disk.
+//!
+//! ```text
+//!   <images>/ram       its RAM, with holes where it has none; never written again
+//!   <images>/devices   all else: processors, devices, what is under way in them
+//! ```
+//!
+//! What can be done before the machine stands still is: its RAM's beginning is shared with the file it came from, and the
+//! disk is flushed.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+use burrow_model::SandboxId;
+use serde_json::json;
+
+use super::about::About;
+use super::disk;
+use super::pages::Ram;
+use super::place::State;
+use super::qmp::Qmp;
+use super::{Shared, step};
+use crate::{DumpOptions, Dumped, RuntimeError};
+
+pub(super) const RAM: &str = "ram";
+pub(super) const DEVICES: &str = "devices";
+
+/// What the state of the devices takes at most; mostly it is 20 KiB.
+const DEVICES_BYTES: u64 = 4 << 20;
+
+impl Shared {
+    pub(super) fn dump_bytes(&self, id: &SandboxId) -> Result<u64, RuntimeError> {
+        self.live(id)?;
+        let state = self.places.state(id).map_err(step("read what the machine is", id))?;
+        Ok(state.model.ram_bytes() + DEVICES_BYTES)
+    }
+
+    pub(super) fn dump(&self, id: &SandboxId, options: &DumpOptions) -> Result<Dumped, RuntimeError> {
+        let group = self.group_of(id, &options.machine)?;
+        let state = self.places.state(id).map_err(step("read what the machine is", id))?;
+        let was_paused = group.is_frozen().map_err(step("look at the machine", id))?;
+        // The emulator must answer; its machine stands still all the same.
+        group.thaw().map_err(step("look at the machine", id))?;
+        let dumped = self.try_dump(id, options, &state, was_paused);
+        let left = match (&dumped, was_paused) {
+            (Ok(_), _) | (Err(_), true) => self.stay_paused(id),
+            (Err(_), false) => self.resume(id),
+        };
+        match (dumped, left) {
+            (Ok(dumped), Ok(())) => Ok(dumped),
+            (Err(error), Ok(())) => Err(RuntimeError::Dump { id: id.clone(), reason: error.to_string() }),
+            (Ok(_), Err(error)) => Err(error),
+            (Err(error), Err(left)) => {
+                tracing::warn!(%id, error = &left as &dyn std::error::Error, "a machine is not as it was before a failed dump");
+                Err(RuntimeError::Dump { id: id.clone(), reason: error.to_string() })
+            }
+        }
+    }
+
+    fn stay_paused(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        self.live(id)?.freeze().map_err(step("pause the machine", id))
+    }
+
+    fn try_dump(
+        &self,
+        id: &SandboxId,
+        options: &DumpOptions,
+        state: &State,
+        was_paused: bool,
+    ) -> io::Result<Dumped> {
+        let mut session = self.session(id);
+        let address = session.with_qmp(Qmp::ram_address)?;
+        let ram = Ram { pid: options.machine.pid, address, bytes: state.model.ram_bytes() };
+        let prepared = ram.prepare(new_file(&options.images.join(RAM))?)?;
+        // What the guest has written so far need not be waited for while it stands still.
+        disk::open(&options.root)?.sync_data()?;
+        let began = Instant::now();
+        session.halt()?;
+        let devices = File::options().write(true).create_new(true).open(options.images.join(DEVICES))?;
+        session.with_qmp(|qmp| {
+            let given = qmp.give(devices.as_fd())?;
+            qmp.run("xen-save-devices-state", json!({ "filename": given.path(), "live": true }))?;
+            qmp.take_back(&given)
+        })?;
+        let copied = prepared.copy_changed(ram)?;
+        let paused_us = if was_paused { 0 } else { began.elapsed().as_micros() };
+        tracing::debug!(%id, copied, "wrote a machine down");
+        for name in [RAM, DEVICES] {
+            // Read by the uids that emulators run as, through a mount of their own; the way here is closed to others.
+            fs::set_permissions(options.images.join(name), fs::Permissions::from_mode(0o444))?;
+        }
+        Ok(Dumped {
+            about: About::new(&state.model, &self.here).to_json(),
+            paused_us: u64::try_from(paused_us).unwrap_or(u64::MAX),
+        })
+    }
+}
+
+fn new_file(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create_new(true).open(path)
+}

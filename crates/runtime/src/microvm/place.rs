@@ -1,0 +1,182 @@
+//! What is kept about a machine for as long as it lives: its sockets, and what it consists of.
+//!
+//! ```text
+//!   <run_dir>/vm/initrd            what machines boot with
+//!   <run_dir>/vm/root              empty: where emulators put their roots together
+//!   <run_dir>/vm/<sandbox>/qmp     the emulator listens
+//!   <run_dir>/vm/<sandbox>/agent   the machine's first process, by way of the emulator
+//!   <run_dir>/vm/<sandbox>/state   what another daemon must know
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use burrow_model::{Limits, SandboxId};
+use serde::{Deserialize, Serialize};
+
+use super::model::Model;
+
+/// Both sockets of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Socket {
+    Qmp,
+    Agent,
+}
+
+impl Socket {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Qmp => "qmp",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// What is to be known about a machine by whoever comes next, perhaps another daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) model: Model,
+    pub(super) ram_mib: u32,
+    pub(super) cpu_millis: u32,
+    pub(super) pids: u32,
+    /// How large its disk is, as far as the machine knows.
+    pub(super) disk_mib: u32,
+    /// It came from a dump and does not know it yet.
+    pub(super) unsettled: Option<Unsettled>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Unsettled {
+    pub(super) hostname: Option<String>,
+}
+
+impl State {
+    pub(super) fn new(model: Model, limits: &Limits) -> Self {
+        let Limits { ram_mib, cpu_millis, pids, disk_mib } = *limits;
+        Self { model, ram_mib, cpu_millis, pids, disk_mib, unsettled: None }
+    }
+
+    pub(super) fn set_limits(&mut self, limits: &Limits) {
+        (self.ram_mib, self.cpu_millis, self.pids) = (limits.ram_mib, limits.cpu_millis, limits.pids);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Places {
+    directory: PathBuf,
+}
+
+impl Places {
+    pub(super) fn open(run_dir: &Path) -> io::Result<Self> {
+        let directory = run_dir.join("vm");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory.join("root"))?;
+        Ok(Self { directory })
+    }
+
+    /// Where emulators put their roots together, each in a mount namespace of its own.
+    pub(super) fn root(&self) -> PathBuf {
+        self.directory.join("root")
+    }
+
+    pub(super) fn initrd(&self) -> PathBuf {
+        self.directory.join("initrd")
+    }
+
+    /// Beside it and then renamed: a machine may be starting with the one before.
+    pub(super) fn write_initrd(&self, content: &[u8]) -> io::Result<()> {
+        let fresh = self.directory.join(format!("initrd.{}", std::process::id()));
+        fs::write(&fresh, content)?;
+        // Read by the uids that emulators run as; the directory is closed to all others.
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o444))?;
+        fs::rename(&fresh, self.initrd())
+    }
+
+    /// An empty place for a machine.
+    pub(super) fn make(&self, id: &SandboxId) -> io::Result<()> {
+        self.remove(id)?;
+        fs::DirBuilder::new().mode(0o700).create(self.of(id))
+    }
+
+    pub(super) fn listen(&self, id: &SandboxId, socket: Socket) -> io::Result<UnixListener> {
+        self.by_descriptor(id, socket, |path| UnixListener::bind(path))
+    }
+
+    pub(super) fn connect(&self, id: &SandboxId, socket: Socket) -> io::Result<UnixStream> {
+        self.by_descriptor(id, socket, |path| UnixStream::connect(path))
+    }
+
+    pub(super) fn write_state(&self, id: &SandboxId, state: &State) -> io::Result<()> {
+        let (fresh, place) = (self.of(id).join("state.new"), self.of(id).join("state"));
+        fs::write(&fresh, serde_json::to_vec(state)?)?;
+        fs::rename(fresh, place)
+    }
+
+    pub(super) fn state(&self, id: &SandboxId) -> io::Result<State> {
+        Ok(serde_json::from_slice(&fs::read(self.of(id).join("state"))?)?)
+    }
+
+    pub(super) fn remove(&self, id: &SandboxId) -> io::Result<()> {
+        match fs::remove_dir_all(self.of(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The sandboxes that have something here.
+    pub(super) fn inventory(&self) -> io::Result<Vec<SandboxId>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<SandboxId>().ok()));
+        }
+        Ok(found)
+    }
+
+    /// The name of a socket may be a hundred bytes long, and the way to a run directory be longer.
+    fn by_descriptor<T>(
+        &self,
+        id: &SandboxId,
+        socket: Socket,
+        act: impl FnOnce(&str) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let directory = File::open(self.of(id))?;
+        act(&format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), socket.name()))
+    }
+
+    fn of(&self, id: &SandboxId) -> PathBuf {
+        self.directory.join(id.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::microvm::model::Accelerator;
+
+    #[test]
+    fn a_machine_is_known_to_the_next_daemon_until_it_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let long = directory.path().join("x".repeat(120));
+        let places = Places::open(&long).unwrap();
+        let id = SandboxId::generate();
+        places.make(&id).unwrap();
+        let listener = places.listen(&id, Socket::Qmp).unwrap();
+        let limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 7, disk_mib: 9 };
+        let mut state = State::new(Model::new(&limits, Accelerator::Emulation, 5), &limits);
+        state.unsettled = Some(Unsettled { hostname: Some("box".to_owned()) });
+        places.write_state(&id, &state).unwrap();
+
+        let next = Places::open(&long).unwrap();
+        assert_eq!(next.inventory().unwrap(), std::slice::from_ref(&id));
+        assert_eq!(next.state(&id).unwrap(), state);
+        next.connect(&id, Socket::Qmp).unwrap();
+        listener.accept().unwrap();
+        for _ in 0..2 {
+            next.remove(&id).unwrap();
+        }
+        assert_eq!(next.inventory().unwrap(), []);
+    }
+}

@@ -1,0 +1,244 @@
+//! What this host can do, found out by trying.
+//!
+//! That `/dev/kvm` opens proves nothing: on some hosts that are machines themselves a guest's kernel hangs there. So one
+//! is booted, which ends itself at once.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use burrow_model::{Limits, SandboxId};
+use serde_json::json;
+
+use super::about::Here;
+use super::boot::Parts;
+use super::model::{Accelerator, Model};
+use super::place::{Places, Socket};
+use super::qmp::Qmp;
+use super::{MicrovmRuntime, Options, Shared, clock, initramfs};
+use crate::container::probe::{cgroups, no};
+use crate::launcher::Launcher;
+use crate::turns::Turns;
+use crate::{Ability, Capabilities, RuntimeError};
+
+/// Older ones cannot keep machines from writing to the RAM that they share.
+const QEMU_MIN: u32 = 10;
+
+const FIX: Option<&str> = Some("scripts/get-qemu.sh");
+const TUN: &str = "/dev/net/tun";
+const KVM: &str = "/dev/kvm";
+
+/// A kernel that the processor runs is done in a third of a second.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
+const EMULATED_TRIAL_TIMEOUT: Duration = Duration::from_secs(120);
+const TRIAL_LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// By what machines run on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acceleration {
+    pub accelerator: Accelerator,
+    /// In words, for whoever wonders why his machines are slow.
+    pub reason: String,
+}
+
+pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError> {
+    let places = Places::open(&options.run_dir)
+        .map_err(|source| RuntimeError::Host { step: "make the directory of microVMs", source })?;
+    let (groups, limits) = cgroups(&options.cgroup_parent);
+    let (emulator, found) = match look(&options, &places) {
+        Ok(version) => (version, Ability::Yes),
+        Err(lack) => (String::new(), lack),
+    };
+    let available =
+        [found, limits.clone()].into_iter().find(|ability| *ability != Ability::Yes).unwrap_or(Ability::Yes);
+    let tsc_khz = clock::tsc_khz();
+    let mut shared = Shared {
+        launcher: Launcher::new(options.launcher),
+        qemu: options.qemu,
+        kernel: options.kernel,
+        groups,
+        places,
+        here: Here { emulator, processor: processor(), accelerator: Accelerator::Emulation, tsc_khz },
+        links: Mutex::new(HashMap::new()),
+    };
+    let acceleration = match (options.accelerator, &available) {
+        (Some(accelerator), _) => {
+            Acceleration { accelerator, reason: "the configuration says so".to_owned() }
+        }
+        (None, Ability::Yes) => shared.accelerate(),
+        (None, Ability::No { reason, .. }) => {
+            Acceleration { accelerator: Accelerator::Emulation, reason: reason.clone() }
+        }
+    };
+    shared.here.accelerator = acceleration.accelerator;
+    let capabilities =
+        Capabilities { pause: available.clone(), hibernate: available.clone(), available, limits };
+    Ok(Arc::new(MicrovmRuntime {
+        shared: Arc::new(shared),
+        capabilities,
+        acceleration,
+        turns: Turns::default(),
+    }))
+}
+
+/// The version of a QEMU that can be used, with all that machines need besides; else what is missing.
+fn look(options: &Options, places: &Places) -> Result<String, Ability> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(no(format!("microVMs run on x86_64 only, and this is {}", std::env::consts::ARCH), None));
+    }
+    let version = qemu_version(&options.qemu)?;
+    for file in ["vmlinux", "modules/order"] {
+        let path = options.kernel.join(file);
+        if !path.exists() {
+            return Err(no(format!("there is no kernel for microVMs at `{}`", path.display()), FIX));
+        }
+    }
+    if !Path::new(TUN).exists() {
+        return Err(no("this kernel has no network interfaces for microVMs (`tun`)", Some("modprobe tun")));
+    }
+    let built = initramfs::build(&options.guest_binary, &options.kernel.join("modules"))
+        .and_then(|content| places.write_initrd(&content));
+    built.map_err(|error| no(format!("what microVMs boot with could not be made: {error}"), None))?;
+    Ok(version)
+}
+
+fn qemu_version(prefix: &Path) -> Result<String, Ability> {
+    let (loader, program) = (prefix.join("lib/loader"), prefix.join("run/qemu-system-x86_64"));
+    if !program.exists() {
+        return Err(no(format!("QEMU is not installed at `{}`", prefix.display()), FIX));
+    }
+    let run = Command::new(loader)
+        .arg("--library-path")
+        .arg(prefix.join("lib"))
+        .arg(program)
+        .arg("--version")
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .output();
+    let output = run.map_err(|error| no(format!("QEMU does not run: {error}"), FIX))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = version(&text).unwrap_or_default();
+    match version.split('.').next().and_then(|major| major.parse::<u32>().ok()) {
+        Some(major) if major >= QEMU_MIN => Ok(version.to_owned()),
+        Some(_) => Err(no(format!("QEMU {version} is too old: {QEMU_MIN} or newer is needed"), FIX)),
+        None => Err(no(format!("QEMU at `{}` does not tell its version", prefix.display()), FIX)),
+    }
+}
+
+/// `10.0.13` of `QEMU emulator version 10.0.13 (Debian …)`.
+fn version(text: &str) -> Option<&str> {
+    text.lines().next()?.strip_prefix("QEMU emulator version ")?.split_whitespace().next()
+}
+
+/// What the processor calls itself, and what it can do.
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = |name: &str| {
+        let found = text.lines().find(|line| line.starts_with(name));
+        found.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
+    };
+    let name = line("model name").unwrap_or_default();
+    let abilities = line("flags").unwrap_or_default();
+    format!("{name}; {abilities}")
+}
+
+pub(super) fn open_kvm() -> io::Result<File> {
+    File::options().read(true).write(true).open(KVM)
+}
+
+impl Shared {
+    fn accelerate(&self) -> Acceleration {
+        let emulated = |reason: String| Acceleration { accelerator: Accelerator::Emulation, reason };
+        let kvm = match open_kvm() {
+            Ok(kvm) => kvm,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return emulated("this host has no KVM".to_owned());
+            }
+            Err(error) => return emulated(format!("`{KVM}` does not open: {error}")),
+        };
+        drop(kvm);
+        match self.trial(Accelerator::Kvm) {
+            Ok(()) => {
+                Acceleration { accelerator: Accelerator::Kvm, reason: "a trial boot succeeded".to_owned() }
+            }
+            Err(reason) => emulated(format!("this host has KVM, but a trial boot by it failed: {reason}")),
+        }
+    }
+
+    /// Boots a machine without any device, whose first process ends it.
+    pub(super) fn trial(&self, accelerator: Accelerator) -> Result<(), String> {
+        let id = SandboxId::generate();
+        let tried = self.try_trial(&id, accelerator);
+        self.clean_up(&id);
+        tried.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    fn try_trial(
+        &self,
+        id: &SandboxId,
+        accelerator: Accelerator,
+    ) -> Result<Result<(), String>, Box<dyn Error>> {
+        let limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 64, disk_mib: 1 };
+        let model = Model::new(&limits, accelerator, self.here.tsc_khz);
+        let group = self.group(id)?;
+        group.create()?;
+        group.set_limits(&model.emulator_limits(&limits))?;
+        self.places.make(id)?;
+        let qmp = self.places.listen(id, Socket::Qmp)?;
+        let nothing = File::options().read(true).write(true).open("/dev/null")?;
+        let (kvm, timeout) = match accelerator {
+            Accelerator::Kvm => (open_kvm()?, TRIAL_TIMEOUT),
+            Accelerator::Emulation => (nothing.try_clone()?, EMULATED_TRIAL_TIMEOUT),
+        };
+        let given = [qmp.as_fd(), nothing.as_fd(), nothing.as_fd(), nothing.as_fd(), kvm.as_fd()];
+        let parts = Parts { model: &model, limits: &limits, disk: &nothing, plug: &NoPlug, ram: None };
+        let (_, said) = self.emulate(id, &group, model.trial_command(), &parts, &given)?;
+        drop(qmp);
+        let mut connected = match self.places.connect(id, Socket::Qmp).and_then(Qmp::open) {
+            Ok(connected) => connected,
+            Err(error) => return Ok(Err(said.or(&error))),
+        };
+        let until = Instant::now() + timeout;
+        while Instant::now() < until {
+            // It ends by itself, and the conversation with it.
+            if connected.run("query-status", json!({})).is_err() {
+                return Ok(Ok(()));
+            }
+            std::thread::sleep(TRIAL_LOOK_EVERY);
+        }
+        Ok(Err(format!("the guest's kernel did not come up within {} s", timeout.as_secs())))
+    }
+}
+
+/// For a machine without a card.
+#[derive(Debug)]
+struct NoPlug;
+
+impl burrow_network::Plug for NoPlug {
+    fn plug(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_what_is_not_there_names_its_remedy() {
+        let text = "QEMU emulator version 10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)\nCopyright (c)";
+        assert_eq!(version(text), Some("10.0.13"));
+        assert_eq!(version("hello"), None);
+        let Err(Ability::No { reason, fix }) = qemu_version(Path::new("/nonexistent")) else {
+            panic!("expected a no")
+        };
+        assert_eq!((reason.as_str(), fix.as_deref()), ("QEMU is not installed at `/nonexistent`", FIX));
+    }
+}

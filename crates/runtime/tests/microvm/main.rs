@@ -1,0 +1,51 @@
+//! The microVM driver on a real kernel, emulated: boots, stands still, is written down, comes back. Needs root.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod forks;
+mod isolation;
+mod support;
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use burrow_model::{Limits, SandboxId};
+use burrow_network::Attachment;
+use burrow_runtime::conformance::{self, Fixture};
+use burrow_runtime::{Ability, BootOptions, Machine, Runtime};
+use support::Host;
+
+struct Real {
+    host: Host,
+}
+
+#[async_trait]
+impl Fixture for Real {
+    fn runtime(&self) -> &dyn Runtime {
+        &*self.host.runtime
+    }
+
+    async fn options(&self, limits: Limits) -> BootOptions {
+        self.host.plot().await.options(limits)
+    }
+
+    async fn end_by_itself(&self, _id: &SandboxId, machine: &Machine) {
+        support::kill(machine.pid);
+    }
+
+    async fn images(&self) -> PathBuf {
+        self.host.images()
+    }
+
+    async fn attachment_later(&self) -> Attachment {
+        self.host.attach().await.attachment
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_microvm_driver_conforms() {
+    let real = Real { host: Host::new() };
+    assert_eq!(real.host.runtime.capabilities().available, Ability::Yes);
+    conformance::all(&real).await;
+    assert_eq!(real.host.runtime.inventory().await.unwrap(), []);
+}

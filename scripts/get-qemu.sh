@@ -1,0 +1,184 @@
+#!/usr/bin/env bash
+# Puts a recent QEMU with its libraries, and a kernel for microVMs, into directories of their own, from Debian's packages.
+#
+#   scripts/get-qemu.sh PREFIX VM_DIR [VERSION_MIN]
+#
+#   PREFIX/run/qemu-system-x86_64, lib/, share/   QEMU, its loader and libraries, its firmware
+#   VM_DIR/vmlinux, release, modules/             Debian's 6.1 cloud kernel, uncompressed, and the modules a guest needs,
+#                                                 `modules/order` in the order in which they are loaded
+#
+# The mirror is the one this machine installs from (on other systems: BURROW_DEBIAN_MIRROR). apt checks the packages'
+# signatures. Nothing is installed: apt resolves the whole closure as if the machine were empty, and the packages are
+# unpacked aside. What is there already is left alone.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+prefix=${1:?usage: get-qemu.sh PREFIX VM_DIR [VERSION_MIN]}
+vm_dir=${2:?usage: get-qemu.sh PREFIX VM_DIR [VERSION_MIN]}
+# Older ones cannot keep machines from writing to the RAM that they share.
+version_min=${3:-10}
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+# 6.12 boots more slowly under emulation, and panicked there.
+kernel_suite=bookworm
+# What a guest needs of the kernel that is not built in. Some of it may be: then there is no such file.
+modules=(virtio virtio_ring virtio_mmio virtio_blk failover net_failover virtio_net virtio_console rng-core virtio-rng
+    inet_diag tcp_diag)
+
+[ "$(uname -m)" = x86_64 ] || fail "microVMs run on x86_64 only, and this is $(uname -m)"
+if ! has apt-get || ! has dpkg-deb; then
+    fail "QEMU and the guests' kernel come from Debian packages, and there is no apt-get here" \
+        "microVMs need QEMU $version_min or newer; containers do not"
+fi
+# shellcheck disable=SC2016 # apt, not the shell, fills these in.
+mirror=${BURROW_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' \
+    'Created-By: Packages' | awk '$1 ~ /\/debian\/?$/ && $3 == "main" {print $1; exit}')}
+[ -n "$mirror" ] || fail "this machine's package sources name no Debian mirror" \
+    "set BURROW_DEBIAN_MIRROR to one, e.g. the address in a Debian machine's sources.list"
+[ -e "$keyring" ] || fail "there are no keys to check Debian's packages with" "apt-get install debian-archive-keyring"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work" "$prefix.new" "$vm_dir.new"' EXIT
+apt_options=(
+    -q
+    -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$work/etc"
+    -o "Dir::State=$work" -o "Dir::State::Lists=$work/lists" -o "Dir::State::Status=$work/status"
+    -o "Dir::Cache=$work/cache"
+    -o Acquire::Languages=none -o Acquire::Retries=3 -o APT::Sandbox::User=root
+    -o APT::Install-Recommends=false -o Debug::NoLocking=true
+)
+
+# Has apt look at one suite, and at nothing else.
+use_suite() {
+    rm -rf "${work:?}"/*
+    mkdir -p "$work"/{lists/partial,cache/archives/partial,etc,tree}
+    : > "$work/status"
+    printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$mirror" "$1" > "$work/etc/suite.list"
+    apt-get "${apt_options[@]}" update >"$work/log" 2>&1 || { tail -n 3 "$work/log" >&2; return 1; }
+}
+
+# Fetches packages with all they need, and unpacks them.
+unpack() {
+    local package
+    apt-get "${apt_options[@]}" -y --download-only install "$@" >"$work/log" 2>&1 ||
+        { tail -n 3 "$work/log" >&2; return 1; }
+    for package in "$work"/cache/archives/*.deb; do dpkg-deb -x "$package" "$work/tree"; done
+}
+
+# The directories of the unpacked libraries, and the loader that goes with them.
+find_libraries() {
+    local folder
+    loader=$(find "$work/tree" -name 'ld-linux*.so.*' -type f -print -quit)
+    folder=$(find "$work/tree" -name libc.so.6 -printf '%h\n' -quit)
+    if [ -z "$loader" ] || [ -z "$folder" ]; then fail "the packages are not as expected"; fi
+    libraries=$folder:$work/tree/usr/lib/$(basename "$folder")
+}
+
+# Fetches QEMU from a suite; fails when it is not there or too old.
+fetch_qemu() {
+    local suite=$1 version
+    use_suite "$suite" || return 1
+    version=$(apt-cache "${apt_options[@]}" policy qemu-system-x86 | awk '/Candidate:/ {print $2}')
+    if [ -z "$version" ] || ! dpkg --compare-versions "${version#*:}" ge "$version_min"; then return 1; fi
+    note "qemu $version from $suite"
+    unpack qemu-system-x86
+}
+
+assemble_qemu() {
+    local program library firmware
+    find_libraries
+    program=$work/tree/usr/bin/qemu-system-x86_64
+    [ -x "$program" ] || fail "the packages are not as expected"
+    rm -rf "$prefix.new"
+    mkdir -p "$prefix.new"/{lib,share,run}
+    "$loader" --library-path "$libraries" --list "$program" | awk '/=>/ {print $3}' | sort -u |
+        while read -r library; do cp -L "$library" "$prefix.new/lib/"; done
+    cp -L "$loader" "$prefix.new/lib/loader"
+    cp "$program" "$prefix.new/run/qemu-system-x86_64"
+    for firmware in qboot.rom pvh.bin; do
+        find "$work/tree/usr" -name "$firmware" \( -type f -o -type l \) -exec cp -L {} "$prefix.new/share/" \; -quit
+        [ -s "$prefix.new/share/$firmware" ] || fail "the packages have no $firmware"
+    done
+    # It is read by the uid that a machine runs as.
+    chmod -R u=rwX,go=rX "$prefix.new"
+}
+
+# The version of the QEMU in a prefix.
+qemu_version() {
+    "$1/lib/loader" --library-path "$1/lib" "$1/run/qemu-system-x86_64" --version 2>/dev/null |
+        sed -n 's/^QEMU emulator version \([0-9.]*\).*/\1/p'
+}
+
+get_qemu() {
+    local suite found
+    for suite in stable bookworm-backports testing unstable; do
+        fetch_qemu "$suite" || continue
+        assemble_qemu
+        found=$(qemu_version "$prefix.new")
+        version_at_least "${found:-0}" "$version_min" || fail "QEMU says it is $found, and $version_min is needed"
+        rm -rf "$prefix"
+        mv "$prefix.new" "$prefix"
+        note "qemu $found in $prefix"
+        return
+    done
+    fail "no suite of $mirror has QEMU $version_min or newer"
+}
+
+# A number of some bytes at an offset of a file, low byte first.
+number_at() { od -An -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
+
+# Cuts the kernel out of its compressed image, as the x86 boot protocol says where it is, and unpacks it.
+uncompress_kernel() {
+    local image=$1 sectors offset length start
+    sectors=$(number_at "$image" $((0x1f1)) 1)
+    offset=$(number_at "$image" $((0x248)) 4)
+    length=$(number_at "$image" $((0x24c)) 4)
+    start=$(((sectors + 1) * 512 + offset))
+    # The last four bytes of the payload are its uncompressed length, which is not lz4's.
+    head -c $((start + length - 4)) "$image" | tail -c +$((start + 1)) |
+        "$loader" --library-path "$libraries" "$work/tree/usr/bin/lz4" -dc > "$2"
+    [ "$(head -c 4 "$2" | od -An -t x1 | tr -d ' ')" = 7f454c46 ] ||
+        fail "the kernel in $(basename "$image") could not be unpacked"
+}
+
+get_kernel() {
+    local image release module file
+    use_suite "$kernel_suite" || fail "could not read the packages of $kernel_suite"
+    # The kernel without what its package would have a machine do with it; and the program that unpacks it.
+    image=$(apt-cache "${apt_options[@]}" depends linux-image-cloud-amd64 |
+        awk '/Depends: linux-image-6\.1\..*-cloud-amd64/ && !found++ {print $2}')
+    [ -n "$image" ] || fail "$kernel_suite has no kernel for the cloud"
+    (cd "$work" && apt-get "${apt_options[@]}" download "$image" >"$work/log" 2>&1) ||
+        { tail -n 3 "$work/log" >&2; fail "could not fetch $image"; }
+    unpack lz4 || fail "could not fetch lz4"
+    dpkg-deb -x "$work/$image"_*.deb "$work/tree"
+    find_libraries
+    release=${image#linux-image-}
+    rm -rf "$vm_dir.new"
+    mkdir -p "$vm_dir.new/modules"
+    uncompress_kernel "$work/tree/boot/vmlinuz-$release" "$vm_dir.new/vmlinux"
+    for module in "${modules[@]}"; do
+        file=$(find "$work/tree/lib/modules/$release" "$work/tree/usr/lib/modules/$release" \
+            -name "$module.ko" -print -quit 2>/dev/null) || file=
+        [ -n "$file" ] || continue
+        cp "$file" "$vm_dir.new/modules/$module.ko"
+        printf '%s.ko\n' "$module" >> "$vm_dir.new/modules/order"
+    done
+    printf '%s\n' "$release" > "$vm_dir.new/release"
+    chmod -R u=rwX,go=rX "$vm_dir.new"
+    rm -rf "$vm_dir"
+    mv "$vm_dir.new" "$vm_dir"
+    note "kernel $release in $vm_dir"
+}
+
+mkdir -p "$(dirname "$prefix")" "$(dirname "$vm_dir")"
+if found=$(qemu_version "$prefix") && version_at_least "${found:-0}" "$version_min"; then
+    note "qemu $found"
+else
+    get_qemu
+fi
+if [ -s "$vm_dir/vmlinux" ] && [ -s "$vm_dir/modules/order" ] && [ -s "$vm_dir/release" ]; then
+    note "kernel $(cat "$vm_dir/release")"
+else
+    get_kernel
+fi
