@@ -385,17 +385,24 @@ fn inside() -> &'static Path {
     static INSIDE: OnceLock<PathBuf> = OnceLock::new();
     INSIDE.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/microvm/inside.rs");
-        // Of this process alone: several may do this at once.
-        let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inside.{}", std::process::id()));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let binary = directory.join("inside-microvm");
+        let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
+        if modified(&binary) > modified(&source) {
+            return binary;
+        }
+        // Beside it and then renamed: several test programs may do this at once.
+        let fresh = directory.join(format!("inside-microvm.{}", std::process::id()));
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let status = Command::new("rustc")
             .args(["--edition", "2024", "-O", "-C", "target-feature=+crt-static", "-C", "panic=abort"])
             .args(["-C", "strip=symbols", "--target", &target, "-o"])
-            .arg(&binary)
+            .arg(&fresh)
             .arg(&source)
             .status()
             .expect("`rustc` is on the path, as it built this test");
         assert!(status.success(), "the program inside does not compile");
+        fs::rename(&fresh, &binary).unwrap();
         binary
     })
 }
