@@ -28,6 +28,17 @@ async fn counts_on(up: &Up) -> String {
     panic!("the counter stands at {before}");
 }
 
+/// Starts the counter: its mark.
+async fn begin_to_count(up: &Up) -> String {
+    up.start("count /root/count").await;
+    for _ in 0..1000 {
+        if up.run("cat /root/count").await.contains(' ') {
+            return counts_on(up).await;
+        }
+    }
+    panic!("the counter does not begin");
+}
+
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
@@ -36,12 +47,7 @@ fn now() -> u64 {
 async fn forks_go_on_where_their_parent_stood_and_each_is_somebody_else() {
     let host = Host::new();
     let parent = host.up().await;
-    parent.start("count /root/count").await;
-    let mark = loop {
-        if parent.run("cat /root/count").await.contains(' ') {
-            break counts_on(&parent).await;
-        }
-    };
+    let mark = begin_to_count(&parent).await;
     assert_eq!(parent.run("write /root/word before").await, "ok");
     let kept = host.keep(&parent).await;
     let base = fs::read(kept.images.join("ram")).unwrap();
@@ -87,9 +93,7 @@ async fn forks_go_on_where_their_parent_stood_and_each_is_somebody_else() {
 async fn a_machine_wakes_from_its_dump_alone_and_is_found_by_the_next_daemon() {
     let mut host = Host::new();
     let up = host.up().await;
-    up.start("count /root/count").await;
-    while !up.run("cat /root/count").await.contains(' ') {}
-    let mark = counts_on(&up).await;
+    let mark = begin_to_count(&up).await;
     let kept = host.put_down(&up).await;
     assert_eq!(host.runtime.inventory().await.unwrap(), []);
     let up = host.wake(&up, &kept).await;

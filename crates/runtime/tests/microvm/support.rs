@@ -190,7 +190,7 @@ impl Host {
             Box::new(move || {
                 Box::pin(async move {
                     let request = Request::Renew { token, hostname };
-                    let stream = dial.dial(PORT).await?;
+                    let stream = patiently(&*dial).await;
                     let mut connection =
                         Connection::open(stream, &known, &request).await.map_err(std::io::Error::other)?;
                     connection.reply::<()>().await.map_err(std::io::Error::other)
@@ -268,7 +268,7 @@ impl Plot {
 impl Up {
     pub(crate) async fn ask<T: serde::de::DeserializeOwned>(&self, request: &Request) -> T {
         let ask = async {
-            let stream = self.dial.dial(PORT).await.unwrap();
+            let stream = patiently(&*self.dial).await;
             let mut connection = Connection::open(stream, &self.token, request).await.unwrap();
             connection.reply::<T>().await.unwrap()
         };
@@ -278,7 +278,7 @@ impl Up {
     /// Has the program inside do something, to its end: what it wrote.
     pub(crate) async fn run(&self, words: &str) -> String {
         let run = async {
-            let stream = self.dial.dial(PORT).await.unwrap();
+            let stream = patiently(&*self.dial).await;
             let request = Request::ExecStart(start(words, Some(ReadMode::Lossless)));
             let mut connection = Connection::open(stream, &self.token, &request).await.unwrap();
             connection.reply::<ExecInfo>().await.unwrap();
@@ -300,6 +300,19 @@ impl Up {
         let info: ExecInfo = self.ask(&Request::ExecStart(start(words, None))).await;
         assert!(matches!(info.state, ExecState::Running), "{info:?}");
     }
+}
+
+/// Dials the agent. The network gives a guest five seconds to answer, and an emulated one on a busy host may need more.
+async fn patiently(dial: &dyn Dial) -> tokio::net::TcpStream {
+    let mut last = None;
+    for _ in 0..PATIENCE.as_secs() / 5 {
+        match dial.dial(PORT).await {
+            Ok(stream) => return stream,
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => last = Some(error),
+            Err(error) => panic!("the agent cannot be dialled: {error}"),
+        }
+    }
+    panic!("the agent does not answer: {last:?}")
 }
 
 fn start(words: &str, attach: Option<ReadMode>) -> ExecStart {
@@ -372,17 +385,24 @@ fn inside() -> &'static Path {
     static INSIDE: OnceLock<PathBuf> = OnceLock::new();
     INSIDE.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/microvm/inside.rs");
-        // Of this process alone: several may do this at once.
-        let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("inside.{}", std::process::id()));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let binary = directory.join("inside-microvm");
+        let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
+        if modified(&binary) > modified(&source) {
+            return binary;
+        }
+        // Beside it and then renamed: several test programs may do this at once.
+        let fresh = directory.join(format!("inside-microvm.{}", std::process::id()));
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let status = Command::new("rustc")
             .args(["--edition", "2024", "-O", "-C", "target-feature=+crt-static", "-C", "panic=abort"])
             .args(["-C", "strip=symbols", "--target", &target, "-o"])
-            .arg(&binary)
+            .arg(&fresh)
             .arg(&source)
             .status()
             .expect("`rustc` is on the path, as it built this test");
         assert!(status.success(), "the program inside does not compile");
+        fs::rename(&fresh, &binary).unwrap();
         binary
     })
 }
