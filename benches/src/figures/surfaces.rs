@@ -63,8 +63,7 @@ pub(super) async fn measure(
 
 /// Blocks until it has measured.
 fn ask(python: &Path, arguments: &[String]) -> Result<Answer, BenchError> {
-    let printed =
-        run(Command::new(python).env("PYTHONPATH", SDK).args(["-c", PROGRAM]).args(arguments))?;
+    let printed = run(Command::new(python).env("PYTHONPATH", SDK).args(["-c", PROGRAM]).args(arguments))?;
     serde_json::from_str(printed.lines().last().unwrap_or_default())
         .map_err(|source| BenchError::WrongAnswer { what: format!("the clients' answer: {source}") })
 }
@@ -87,20 +86,40 @@ fn figures(answer: &Answer, scale: &Scale) -> Result<Vec<Figure>, BenchError> {
         return Err(BenchError::WrongAnswer { what });
     }
     Ok(vec![
-        Figure::median("surface.e2b.run", &took("e2b")?, "ms", "p50 of E2B's commands.run of `true`, in Python")
-            .against("POST execs by http.client", &http)
-            .target(Target::RatioAtMost { limit: 3.0, wish: 3.0 }),
+        Figure::median(
+            "surface.e2b.run",
+            &took("e2b")?,
+            "ms",
+            "p50 of E2B's commands.run of `true`, in Python",
+        )
+        .against("POST execs by http.client", &http)
+        .target(Target::RatioAtMost { limit: 3.0, wish: 3.0 }),
         Figure::median("surface.sdk.run", &took("sdk")?, "ms", "p50 of our Python SDK's run of `true`")
             .against("POST execs by http.client", &http),
-        Figure::median("surface.mcp.stdio", &took("mcp_stdio")?, "ms", "p50 of MCP's run of `true`, over stdio"),
+        Figure::median(
+            "surface.mcp.stdio",
+            &took("mcp_stdio")?,
+            "ms",
+            "p50 of MCP's run of `true`, over stdio",
+        ),
         Figure::median("surface.mcp.http", &took("mcp_http")?, "ms", "p50 of MCP's run of `true`, over HTTP"),
         Figure::new("surface.e2b.much", growth("e2b")?, "MiB", MUCH).target(streamed),
         Figure::new("surface.sdk.much", growth("sdk")?, "MiB", MUCH).target(streamed),
         Figure::new("surface.cli.much", growth("cli")?, "MiB", MUCH).target(streamed),
         Figure::new("surface.mcp.much", growth("mcp")?, "MiB", MUCH).target(streamed),
-        Figure::new("surface.many.errors", f64::from(many.errors), "", "of clients with a sandbox each, at once")
-            .target(Target::AtMost { limit: 0.0 }),
-        Figure::new("surface.many", many.seconds, "s", "until all clients had made, used and removed a sandbox"),
+        Figure::new(
+            "surface.many.errors",
+            f64::from(many.errors),
+            "",
+            "of clients with a sandbox each, at once",
+        )
+        .target(Target::AtMost { limit: 0.0 }),
+        Figure::new(
+            "surface.many",
+            many.seconds,
+            "s",
+            "until all clients had made, used and removed a sandbox",
+        ),
     ])
 }
 
