@@ -59,19 +59,18 @@ pub(super) fn find(old: &File, new: &File) -> io::Result<Option<Younger>> {
     };
     let mut made = 0;
     for (inode, about) in &inodes.changed {
-        let explained = match about.kind() {
+        let is_new = about.made_in > since;
+        let explained = if about.links == 0 {
             // Removed, while somebody had it open.
-            _ if about.links == 0 => true,
-            FileType::Directory if about.made_in <= since => search.folder(*inode, about)?,
-            FileType::Directory => false,
-            _ if about.links > 1 => false,
+            true
+        } else if about.kind() == FileType::Directory {
+            !is_new && search.folder(*inode, about)?
+        } else if is_new {
             // Its name is found in a directory.
-            _ if about.made_in > since => {
-                made += 1;
-                true
-            }
-            FileType::RegularFile => search.file(*inode)?,
-            _ => false,
+            made += 1;
+            about.links == 1
+        } else {
+            about.kind() == FileType::RegularFile && about.links == 1 && search.file(*inode)?
         };
         if !explained {
             return Ok(None);
