@@ -78,6 +78,7 @@ prepare
 export BURROW_TEST_BURROW=$repo/target/debug/burrow
 export BURROW_TEST_GUEST=$guest_binary
 export BURROW_CRIU=$lib_dir/criu/sbin/criu
+export BURROW_TEST_LIB=$lib_dir
 say "preparing the pool the end-to-end tests share"
 BURROW_TEST_POOL=$(scripts/test-pool.sh up "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST")
 export BURROW_TEST_POOL

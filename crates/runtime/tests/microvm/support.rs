@@ -333,7 +333,8 @@ fn start(words: &str, attach: Option<ReadMode>) -> ExecStart {
 }
 
 pub(crate) fn open(parent: &str, directory: &Path, accelerator: Option<Accelerator>) -> Arc<MicrovmRuntime> {
-    let (qemu, kernel) = (PathBuf::from(LIB).join("qemu"), PathBuf::from(LIB).join("vm"));
+    let lib = std::env::var_os("BURROW_TEST_LIB").map_or_else(|| PathBuf::from(LIB), PathBuf::from);
+    let (qemu, kernel) = (lib.join("qemu"), lib.join("vm"));
     for file in [qemu.join("run/qemu-system-x86_64"), kernel.join("vmlinux")] {
         assert!(
             file.exists(),
