@@ -18,7 +18,6 @@ prefix=${1:?usage: get-qemu.sh PREFIX VM_DIR [VERSION_MIN]}
 vm_dir=${2:?usage: get-qemu.sh PREFIX VM_DIR [VERSION_MIN]}
 # Older ones cannot keep machines from writing to the RAM that they share.
 version_min=${3:-10}
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 # 6.12 boots more slowly under emulation, and panicked there.
 kernel_suite=bookworm
 # What a guest needs of the kernel that is not built in. Some of it may be: then there is no such file.
@@ -30,40 +29,9 @@ if ! has apt-get || ! has dpkg-deb; then
     fail "QEMU and the guests' kernel come from Debian packages, and there is no apt-get here" \
         "microVMs need QEMU $version_min or newer; containers do not"
 fi
-# shellcheck disable=SC2016 # apt, not the shell, fills these in.
-mirror=${BURROW_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' \
-    'Created-By: Packages' | awk '$1 ~ /\/debian\/?$/ && $3 == "main" {print $1; exit}')}
-[ -n "$mirror" ] || fail "this machine's package sources name no Debian mirror" \
-    "set BURROW_DEBIAN_MIRROR to one, e.g. the address in a Debian machine's sources.list"
-[ -e "$keyring" ] || fail "there are no keys to check Debian's packages with" "apt-get install debian-archive-keyring"
-
-work=$(mktemp -d)
+# shellcheck source=scripts/debian.sh
+. "$(dirname "$0")/debian.sh"
 trap 'rm -rf "$work" "$prefix.new" "$vm_dir.new"' EXIT
-apt_options=(
-    -q
-    -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$work/etc"
-    -o "Dir::State=$work" -o "Dir::State::Lists=$work/lists" -o "Dir::State::Status=$work/status"
-    -o "Dir::Cache=$work/cache"
-    -o Acquire::Languages=none -o Acquire::Retries=3 -o APT::Sandbox::User=root
-    -o APT::Install-Recommends=false -o Debug::NoLocking=true
-)
-
-# Has apt look at one suite, and at nothing else.
-use_suite() {
-    rm -rf "${work:?}"/*
-    mkdir -p "$work"/{lists/partial,cache/archives/partial,etc,tree}
-    : > "$work/status"
-    printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$mirror" "$1" > "$work/etc/suite.list"
-    apt-get "${apt_options[@]}" update >"$work/log" 2>&1 || { tail -n 3 "$work/log" >&2; return 1; }
-}
-
-# Fetches packages with all they need, and unpacks them.
-unpack() {
-    local package
-    apt-get "${apt_options[@]}" -y --download-only install "$@" >"$work/log" 2>&1 ||
-        { tail -n 3 "$work/log" >&2; return 1; }
-    for package in "$work"/cache/archives/*.deb; do dpkg-deb -x "$package" "$work/tree"; done
-}
 
 # The directories of the unpacked libraries, and the loader that goes with them.
 find_libraries() {
