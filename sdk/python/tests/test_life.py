@@ -72,6 +72,7 @@ def test_many_who_ask_for_one_name_get_one_sandbox(client: Client) -> None:
 
 def test_processes_survive_sleep_and_any_use_wakes(sandbox: Sandbox) -> None:
     counter = sandbox.spawn("i=0; while :; do i=$((i+1)); echo $i > /tmp/i; sleep 0.01; done")
+    sandbox.run("until [ -s /tmp/i ]; do sleep 0.01; done", timeout=180, check=True)
     for sleep, state in ((sandbox.pause, "paused"), (sandbox.sleep, "hibernated")):
         assert sleep().state == state
         before = int(sandbox.files.read("/tmp/i") or 0)
