@@ -322,7 +322,9 @@ impl Bare {
                 "-add-fd" | "-sandbox" => drop(words.next()),
                 "-netdev" => {
                     words.next();
-                    argv.extend(["-netdev".to_owned(), "hubport,id=net,hubid=0".to_owned()]);
+                    // A card of its own that leads nowhere, and goes with it.
+                    let tap = "tap,id=net,ifname=burrow-bench,script=no,downscript=no,vnet_hdr=on";
+                    argv.extend(["-netdev".to_owned(), tap.to_owned()]);
                 }
                 _ if word.starts_with("socket,id=qmp") => {
                     argv.push(format!("socket,id=qmp,path={},server=on,wait=off", place("qmp")));
