@@ -41,7 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vault", &["model"]),
     ("volumes", &["model"]),
     ("network", &["model"]),
-    ("guest", &[]),
+    ("guest", &["trees"]),
     ("images", &[]),
     ("trees", &[]),
 ];
