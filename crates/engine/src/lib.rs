@@ -25,6 +25,7 @@ mod events;
 mod execs;
 
 pub mod faults;
+mod forms;
 mod frozen;
 mod gc;
 mod guest;

@@ -26,9 +26,9 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::journal::Operation;
-use crate::operations::remove;
+use crate::operations::{connect, remove};
 use crate::shared::Shared;
-use crate::{EngineError, StockPolicy, faults};
+use crate::{EngineError, StockPolicy, faults, forms};
 
 /// Kinds kept at once. More would hold RAM and disk for sandboxes that may never come.
 const KINDS_MAX: usize = 3;
@@ -370,9 +370,10 @@ async fn try_make(shared: &Shared, kind: &Kind, id: &SandboxId) -> Result<Ready,
     faults::hit("stock.row")?;
     let seams = &shared.seams;
     let runtime = shared.runtime(&kind.driver)?;
-    let root = seams.volumes.create(id, &kind.image, disk_bytes(kind)).await?;
+    let start = forms::start_of(shared, &kind.tenant, &kind.image, &runtime, &kind.limits).await?;
+    let root = seams.volumes.create(id, &start.volume, forms::bytes_of(runtime.form(), &kind.limits)).await?;
     faults::hit("stock.volume")?;
-    let link = seams.network.connect(id).await?;
+    let link = connect(shared, &*runtime, id).await?;
     faults::hit("stock.network")?;
     let options = BootOptions {
         root,
@@ -380,6 +381,7 @@ async fn try_make(shared: &Shared, kind: &Kind, id: &SandboxId) -> Result<Ready,
         hostname: id.to_string(),
         limits: kind.limits,
         boot_document: Vec::new(),
+        template: start.template.clone(),
     };
     let begun = runtime.begin(id, options).await?;
     faults::hit("stock.machine")?;

@@ -52,11 +52,13 @@ pub struct VmAnswer {
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum VmRequest {
     Boot(Box<VmBoot>),
-    /// Stops every process but the first, and keeps them so until [`VmRequest::Release`]. What is copied meanwhile
-    /// wakes up with nobody running who could see that it is a copy.
+    /// Stops every process but the first, and keeps them so until [`VmRequest::Release`]; what they wrote goes to the disk.
+    /// What is copied meanwhile wakes up with nobody running who could see that it is a copy.
     Hold,
     Settle(VmSettle),
     Release,
+    /// What was written so far goes to the disk.
+    Sync,
     /// The disk has become larger: so does what is on it.
     Grow {
         bytes: u64,

@@ -81,6 +81,10 @@ impl Agent {
         self.ask(json!({ "op": "release" }), timeout)
     }
 
+    pub(super) fn sync(&mut self, timeout: Duration) -> io::Result<()> {
+        self.ask(json!({ "op": "sync" }), timeout)
+    }
+
     pub(super) fn grow(&mut self, bytes: u64, timeout: Duration) -> io::Result<()> {
         self.ask(json!({ "op": "grow", "bytes": bytes }), timeout)
     }

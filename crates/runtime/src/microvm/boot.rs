@@ -51,11 +51,7 @@ pub(super) struct Said(OwnedFd);
 
 impl Shared {
     pub(super) fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
-        let booted = self.try_boot(id, options);
-        if booted.is_err() {
-            self.clean_up(id);
-        }
-        booted
+        self.cleaned(id, |shared| shared.try_boot(id, options))
     }
 
     /// After a failure whose reason is worth more than one for the clean-up, which `destroy` repeats anyway.
@@ -66,7 +62,7 @@ impl Shared {
     }
 
     fn try_boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
-        let BootOptions { root, attachment, hostname, limits, boot_document } = options;
+        let BootOptions { root, attachment, hostname, limits, boot_document, template: _ } = options;
         let Attachment::Later(plug) = attachment else {
             let message = "a microVM needs a gateway to plug its card into".to_owned();
             return Err(RuntimeError::Boot {

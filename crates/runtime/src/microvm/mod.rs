@@ -40,7 +40,7 @@ mod template;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -52,16 +52,16 @@ use crate::launcher::Launcher;
 use crate::process::Process;
 use crate::turns::Turns;
 use crate::{
-    Ability, BootOptions, Capabilities, DumpOptions, Dumped, Incidents, Machine, Obstacle, RestoreOptions,
-    Runtime, RuntimeError,
+    Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Form, Incidents, Machine,
+    Obstacle, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
 };
 use about::{About, Here};
+use model::Model;
 use place::Places;
 use session::Link;
 
 pub use model::Accelerator;
 pub use probe::Acceleration;
-pub use template::{Template, TemplateOptions};
 
 /// How long an end waits for its turn before it makes one.
 const KILL_EVERY: Duration = Duration::from_millis(200);
@@ -103,6 +103,8 @@ struct Shared {
     groups: Option<Groups>,
     places: Places,
     here: Here,
+    /// Tells the kernels and agents apart that machines boot with.
+    booted_with: String,
     /// Connections to machines, each taken out by whoever has the sandbox's turn.
     links: Mutex<HashMap<SandboxId, Link>>,
 }
@@ -168,9 +170,64 @@ impl Runtime for MicrovmRuntime {
         self.capabilities.clone()
     }
 
+    fn form(&self) -> Form {
+        Form::Disk
+    }
+
+    async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
+        let (tree, into) = (tree.to_owned(), into.to_owned());
+        self.off_thread(move |_| disk::make_fitting(&tree, &into).map(drop)).await
+    }
+
+    fn template_kind(&self, limits: &Limits) -> Option<String> {
+        if self.capabilities.available != Ability::Yes {
+            return None;
+        }
+        let model = Model::new(limits, self.acceleration.accelerator, self.shared.here.tsc_khz);
+        let Shared { booted_with, here, .. } = &*self.shared;
+        Some(format!("{}:{}:{}:{booted_with}", model.fingerprint(), limits.disk_mib, here.emulator))
+    }
+
+    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
+        self.check_available(id)?;
+        self.work(id, move |shared, id| {
+            let made = shared.make_template(id, options);
+            shared.clean_up(id);
+            made
+        })
+        .await
+    }
+
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
         self.check_available(id)?;
-        self.work(id, move |shared, id| shared.boot(id, options)).await
+        self.work(id, move |shared, id| match options.template.clone() {
+            Some(template) => shared.cleaned(id, |shared| shared.boot_template(id, options, &template)),
+            None => shared.boot(id, options),
+        })
+        .await
+    }
+
+    /// Of a template only: a machine that has to boot takes as long either way.
+    fn begins_ahead(&self) -> bool {
+        self.capabilities.available == Ability::Yes
+    }
+
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        self.check_available(id)?;
+        self.work(id, move |shared, id| shared.cleaned(id, |shared| shared.begin(id, options))).await
+    }
+
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        self.work(id, move |shared, id| shared.finish(id, begun, options)).await
+    }
+
+    async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        self.work(id, |shared, id| shared.settle_files(id)).await
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {
@@ -335,6 +392,19 @@ impl Shared {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(step("end the machine", id)(error)),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// Leaves nothing of a machine that did not come up.
+    fn cleaned<T>(
+        &self,
+        id: &SandboxId,
+        work: impl FnOnce(&Self) -> Result<T, RuntimeError>,
+    ) -> Result<T, RuntimeError> {
+        let done = work(self);
+        if done.is_err() {
+            self.clean_up(id);
+        }
+        done
     }
 
     fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError> {

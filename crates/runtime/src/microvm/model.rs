@@ -222,14 +222,9 @@ impl Model {
         }
     }
 
-    /// Tells models apart that cannot load each other's state. FNV-1a: nobody gains by a collision but who would restore
-    /// what he himself has made.
+    /// Tells models apart that cannot load each other's state.
     pub(super) fn fingerprint(&self) -> String {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in self.devices().join("\n").bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        format!("{hash:016x}")
+        mark(&[self.devices().join("\n").as_bytes()])
     }
 
     /// The kernel's command line, for a machine of this model.
@@ -253,6 +248,15 @@ impl Model {
              random.trust_cpu=on audit=0 apparmor=0 cryptomgr.notests net.ifnames=0 -- {role}"
         )
     }
+}
+
+/// A short name for what was given. FNV-1a: nobody gains by a collision but who would restore what he himself has made.
+pub(super) fn mark(parts: &[&[u8]]) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in parts.iter().copied().flatten() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("{hash:016x}")
 }
 
 /// How the emulator is started, with libraries of its own.

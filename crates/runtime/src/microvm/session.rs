@@ -90,6 +90,15 @@ impl Shared {
         Ok(())
     }
 
+    /// A machine that stands still was held first, and has written what it had to.
+    pub(super) fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        if self.live(id)?.is_frozen().map_err(step("look at the machine", id))? {
+            return Ok(());
+        }
+        let synced = self.session(id).with_agent(|agent| agent.sync(AGENT_TIMEOUT));
+        synced.map_err(step("have the machine write what it has to", id))
+    }
+
     pub(super) fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
         let group = self.live(id)?;
         let mut state = self.places.state(id).map_err(step("read what the machine is", id))?;

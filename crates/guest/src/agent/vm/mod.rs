@@ -91,11 +91,17 @@ impl Machine {
             match message.request {
                 VmRequest::Boot(boot) => break (message.id, boot),
                 // Of a machine that is not up yet nothing else can be asked; it is at rest already.
-                VmRequest::Hold | VmRequest::Release => channel.answer(message.id, BootReport::Ready).await,
+                VmRequest::Hold | VmRequest::Release | VmRequest::Sync => {
+                    channel.answer(message.id, BootReport::Ready).await;
+                }
+                VmRequest::Grow { bytes } => {
+                    let grown = settle::grow(bytes).await;
+                    channel.answer(message.id, reported(grown)).await;
+                }
                 VmRequest::Nonsense { message: why } => {
                     channel.answer(message.id, Failure::new(READ, &why).report()).await;
                 }
-                VmRequest::Settle(_) | VmRequest::Grow { .. } | VmRequest::Apply => {
+                VmRequest::Settle(_) | VmRequest::Apply => {
                     let failure = Failure::new("do as told", "the machine is not up yet");
                     channel.answer(message.id, failure.report()).await;
                 }
@@ -129,7 +135,11 @@ impl Asked {
             let message = channel.next().await;
             let Some(group) = agent.group.as_ref() else { return };
             let done = match message.request {
-                VmRequest::Hold => group.hold().await,
+                VmRequest::Hold => match group.hold().await {
+                    Ok(()) => settle::sync().await,
+                    Err(failure) => Err(failure),
+                },
+                VmRequest::Sync => settle::sync().await,
                 VmRequest::Release => group.release(),
                 VmRequest::Settle(settle) => settle::settle(group, &settle),
                 VmRequest::Grow { bytes } => settle::grow(bytes).await,
@@ -137,8 +147,7 @@ impl Asked {
                 VmRequest::Nonsense { message } => Err(Failure::new(READ, &message)),
                 VmRequest::Boot(_) => Err(Failure::new("boot", "the machine is up already")),
             };
-            let report = done.map_or_else(|failure| failure.report(), |()| BootReport::Ready);
-            channel.answer(message.id, report).await;
+            channel.answer(message.id, reported(done)).await;
         }
     }
 }
@@ -150,6 +159,10 @@ async fn change_files(group: &Group, stream: Option<channel::Stream>) -> Result<
     };
     let done = tokio::task::spawn_blocking(move || apply::apply(Path::new("/"), &mut stream)).await;
     done.unwrap_or_else(|_| Err(Failure::new("change files", "the work ended without a result")))
+}
+
+fn reported(done: Result<(), Failure>) -> BootReport {
+    done.map_or_else(Failure::report, |()| BootReport::Ready)
 }
 
 impl Failure {
