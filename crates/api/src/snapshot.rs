@@ -101,7 +101,8 @@ pub struct Changes {
     pub paths: Vec<Change>,
     /// How many there are in all; at least, if there are `more`.
     pub total: u64,
-    /// So many have changed that only some were looked at.
+    /// Not all were looked at: so many have changed, or, if none is listed, they are on a microVM's disk, which only a diff
+    /// reads.
     #[serde(default)]
     pub more: bool,
     /// Against which snapshot; absent: against the image.

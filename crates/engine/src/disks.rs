@@ -44,6 +44,11 @@ pub(crate) fn driver_of(shared: &Shared, of: &TreeOf) -> Result<Option<Arc<dyn R
         TreeOf::Snapshot(snapshot) => &snapshot.spec.driver,
         TreeOf::Image(_) => return Ok(None),
     };
+    with_disks(shared, driver)
+}
+
+/// A driver, if it is one with disks.
+pub(crate) fn with_disks(shared: &Shared, driver: &str) -> Result<Option<Arc<dyn Runtime>>, EngineError> {
     let runtime = shared.runtime(driver)?;
     Ok((runtime.form() == Form::Disk).then_some(runtime))
 }
