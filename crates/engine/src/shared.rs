@@ -78,6 +78,12 @@ impl Shared {
         found.cloned().ok_or_else(|| EngineError::DriverUnknown { what: crate::engine::shown(driver) })
     }
 
+    /// A driver whose machines keep a tree of files, as layers of images are.
+    pub(crate) fn tree_driver(&self) -> &'static str {
+        let trees = |runtime: &&Arc<dyn Runtime>| runtime.form() == burrow_runtime::Form::Tree;
+        self.seams.runtimes.iter().find(trees).map_or("container", |runtime| runtime.name())
+    }
+
     /// Image configurations never change, so they are kept once read.
     pub(crate) async fn image_config(
         &self,
