@@ -118,7 +118,7 @@ async fn diff_disks(
     let parts = disks::parts(shared, driver, &[&old.held.path, &new.held.path], wanted).await;
     old.held.let_go().await;
     new.held.let_go().await;
-    let Parts { trees, changed, scratch } = parts?;
+    let Parts { trees, identities: _, changed, scratch } = parts?;
     let names = changed.into_iter().flatten().map(|one| one.path).collect();
     let compared = look(trees[0].clone(), trees[1].clone(), Some(names), options).await;
     scratch.let_go().await;

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! The host mounts none of them. Parts of trees are in a staged volume, so that a start after a crash removes them; their
-//! owners are shifted as everywhere in the pool. A part has of a file's identity only what is in it: what was moved reads
-//! as deleted here and added there.
+//! owners are shifted as everywhere in the pool. Files of a part are told apart by the numbers they have on their disk.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -22,7 +21,7 @@ use burrow_trees::apply::Sources;
 use burrow_trees::carry::{self, Bounds};
 use burrow_trees::plan::{Action, OtherNames, Trees};
 use burrow_trees::survey::{Became, Survey};
-use burrow_trees::{Node, Root, TreeError};
+use burrow_trees::{Identity, Node, Root, TreeError};
 use burrow_volumes::{ChangedPath, Tree, UID_COUNT, UID_SHIFT, shift_attribute, unshift_attribute};
 
 use crate::diff::blocking;
@@ -112,11 +111,15 @@ impl Drop for Scratch {
     }
 }
 
+pub(crate) type Identities = HashMap<Vec<u8>, Identity>;
+
 /// The names at which two or three disks differ, with what each has there.
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// One tree for each disk, in order.
     pub(crate) trees: Vec<PathBuf>,
+    /// How each disk tells its files apart, by path.
+    pub(crate) identities: Vec<Identities>,
     /// What each but the first has that the first has not.
     pub(crate) changed: Vec<Vec<ChangedPath>>,
     pub(crate) scratch: Scratch,
@@ -143,23 +146,32 @@ pub(crate) async fn parts(
             names.extend(found.iter().map(|one| one.path.clone()).filter(|path| wanted(path)));
             changed.push(found);
         }
-        let mut trees = Vec::new();
+        let (mut trees, mut identities) = (Vec::new(), Vec::new());
         for number in 0..roots.len() {
             let tree = folder(&scratch.root, &number.to_string())?;
+            let mut known = Identities::new();
             if !names.is_empty() {
-                copy_out(&mut *disks, number, Names::These(names.clone()), &tree, &scratch.root, u32::MAX)
-                    .await?;
+                known = copy_out(
+                    &mut *disks,
+                    number,
+                    Names::These(names.clone()),
+                    &tree,
+                    &scratch.root,
+                    u32::MAX,
+                )
+                .await?;
             }
             trees.push(tree);
+            identities.push(known);
         }
-        Ok((trees, changed))
+        Ok((trees, identities, changed))
     };
     let read = read.await;
     let closed = disks.close().await;
     match read {
-        Ok((trees, changed)) => {
+        Ok((trees, identities, changed)) => {
             closed?;
-            Ok(Parts { trees, changed, scratch })
+            Ok(Parts { trees, identities, changed, scratch })
         }
         Err(error) => {
             scratch.let_go().await;
@@ -223,6 +235,7 @@ fn changed_path((path, became): (Vec<u8>, Became)) -> ChangedPath {
     ChangedPath { path, kind, written: false }
 }
 
+/// Copies names of a disk into a tree; answers how the disk tells apart what it sent.
 async fn copy_out(
     disks: &mut dyn Disks,
     number: usize,
@@ -230,16 +243,25 @@ async fn copy_out(
     into: &Path,
     scratch: &Path,
     ids_max: u32,
-) -> Result<(), EngineError> {
+) -> Result<Identities, EngineError> {
     let staging = folder(scratch, &format!("staging-{number}"))?;
     let into = into.to_owned();
+    let (send, received) = std::sync::mpsc::channel();
     let take: Take = Box::new(move |input| {
         let (live, staging) = (Root::open(&into), Root::open(&staging));
         let (live, staging) = (live.map_err(explained)?, staging.map_err(explained)?);
-        let adjust = |node: &mut Node| outward(node, ids_max);
-        carry::receive(&live, &staging, input, BOUNDS, &adjust).map(drop).map_err(explained)
+        let mut known = Identities::new();
+        let mut adjust = |path: &[u8], node: &mut Node| {
+            known.extend(node.identity.map(|identity| (path.to_vec(), identity)));
+            outward(node, ids_max)
+        };
+        carry::receive(&live, &staging, input, BOUNDS, &mut adjust).map_err(explained)?;
+        // Whoever does not wait any more does not miss it.
+        let _ = send.send(known);
+        Ok(())
     });
-    Ok(disks.copy_out(number, names, take).await?)
+    disks.copy_out(number, names, take).await?;
+    Ok(received.try_recv().unwrap_or_default())
 }
 
 fn folder(scratch: &Path, name: &str) -> Result<PathBuf, EngineError> {
@@ -307,6 +329,20 @@ impl InPart {
             Ok(Self { names, root })
         })
         .await
+    }
+}
+
+impl InPart {
+    /// A file that was sent under one name has been told apart by that one only.
+    pub(crate) fn complete(&self, identities: &mut Identities) {
+        for names in self.names.values() {
+            let known = names.iter().find_map(|name| identities.get(name).copied());
+            for name in names {
+                if let Some(known) = known {
+                    identities.entry(name.clone()).or_insert(known);
+                }
+            }
+        }
     }
 }
 

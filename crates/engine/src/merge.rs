@@ -19,14 +19,16 @@ use burrow_memory::merge::{EntryPolicy, KvPolicy, MergeOptions as MemoryOptions,
 use burrow_model::{ChangeKind, MergeId, SandboxId, Snapshot, SnapshotId, TenantId};
 use burrow_runtime::Runtime;
 use burrow_trees::apply::{self, Sources};
-use burrow_trees::plan::{Action, Changed, Conflict, OtherNames, Plan, Policies, Since, Three, Trees, plan};
+use burrow_trees::plan::{
+    Action, Changed, Conflict, OtherNames, Plan, Policies, Side, Since, Three, Trees, plan,
+};
 use burrow_trees::{Root, TreeError, noise};
 use burrow_volumes::{ChangedPath, Tree};
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Command, StateCommand};
 use crate::diff::{blocking, changed_since};
-use crate::disks::{self, InPart, Parts, Scratch};
+use crate::disks::{self, Identities, InPart, Parts, Scratch};
 use crate::frozen::{Held, TreeOf, common};
 use crate::shared::Shared;
 use crate::{Engine, EngineError, faults};
@@ -249,8 +251,15 @@ pub(crate) struct Sides {
     by_ours: Vec<ChangedPath>,
     by_theirs: Vec<ChangedPath>,
     names: Box<dyn OtherNames + Send>,
-    /// Where they are, if not where they always are.
-    scratch: Option<Scratch>,
+    on_disks: Option<OnDisks>,
+}
+
+/// Of sides that are on disks.
+struct OnDisks {
+    /// How files of base, ours and theirs are told apart.
+    identities: [Identities; 3],
+    /// Where the parts of them are.
+    scratch: Scratch,
 }
 
 /// Looks for what each side changed; `by_theirs`, where somebody did already. `driver`: they are on its disks.
@@ -265,13 +274,18 @@ pub(crate) async fn sides(
     if let Some(driver) = driver {
         let roots = [&*base.path, &*ours.path, &*theirs.path];
         let parts = disks::parts(shared, driver, &roots, |path| !noise::is_hosts(path)).await?;
-        let Parts { trees, changed, scratch } = parts;
+        let Parts { trees, identities, changed, scratch } = parts;
+        let mut identities: [Identities; 3] = identities.try_into().expect("one list for each disk");
+        for (tree, identities) in trees.iter().zip(&mut identities) {
+            InPart::read(tree.clone()).await?.complete(identities);
+        }
         let ([base, ours, theirs], [by_ours, by_theirs]) = (
             trees.try_into().expect("a tree for each disk"),
             changed.try_into().expect("a list for each side"),
         );
         let names = Box::new(InPart::read(PathBuf::clone(&theirs)).await?);
-        return Ok(Sides { base, ours, theirs, by_ours, by_theirs, names, scratch: Some(scratch) });
+        let on_disks = Some(OnDisks { identities, scratch });
+        return Ok(Sides { base, ours, theirs, by_ours, by_theirs, names, on_disks });
     }
     let by_theirs = match by_theirs {
         Some(by_theirs) => by_theirs,
@@ -281,12 +295,12 @@ pub(crate) async fn sides(
     let runtime = tokio::runtime::Handle::current();
     let names = Box::new(OfTheirs { shared: shared.clone(), tree: theirs.tree.clone(), runtime });
     let (base, ours, theirs) = (base.path.clone(), ours.path.clone(), theirs.path.clone());
-    Ok(Sides { base, ours, theirs, by_ours, by_theirs, names, scratch: None })
+    Ok(Sides { base, ours, theirs, by_ours, by_theirs, names, on_disks: None })
 }
 
 /// What is to be done to `ours`.
 pub(crate) async fn planned(sides: Sides, options: &MergeOptions) -> Result<Planned, EngineError> {
-    let Sides { base, ours, theirs, by_ours, by_theirs, names, scratch } = sides;
+    let Sides { base, ours, theirs, by_ours, by_theirs, names, on_disks } = sides;
     let (policies, all) = (options.policies.clone(), options.all);
     blocking(move || {
         let trees =
@@ -295,13 +309,20 @@ pub(crate) async fn planned(sides: Sides, options: &MergeOptions) -> Result<Plan
         // Where ours alone has changed something, nothing comes of it, but for what is in directories that theirs has
         // changed, and what was moved.
         let [by_ours, by_theirs] = [by_ours, by_theirs].map(since_base);
-        let gathered = trees.gather(&by_ours, &by_theirs)?;
+        let mut gathered = trees.gather(&by_ours, &by_theirs)?;
+        if let Some(OnDisks { identities: [base, ours, theirs], .. }) = &on_disks {
+            gathered.identify(&|side, path| match side {
+                Side::Base => base.get(path).copied(),
+                Side::Ours => ours.get(path).copied(),
+                Side::Theirs => theirs.get(path).copied(),
+            });
+        }
         let missing = |three: &Three| three.ours.is_none();
         let added =
             gathered.names.iter().filter(|(_, three)| missing(three)).map(|(path, _)| path.clone()).collect();
         let plan = plan(gathered, &trees, &*names, &policies)?;
         let changes = told(&added, &plan);
-        Ok(Planned { plan, trees, changes, noise, _scratch: scratch })
+        Ok(Planned { plan, trees, changes, noise, _scratch: on_disks.map(|on_disks| on_disks.scratch) })
     })
     .await
 }

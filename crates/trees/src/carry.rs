@@ -7,7 +7,8 @@
 //!            'A' path node            mode, owner and attributes
 //!            'L' path path            one more name of the second
 //!            'R' path u8              removed; 1: an empty directory
-//!   node     kind u8, what it needs · mode u32 · uid u32 · gid u32 · modified i64 u32 · attributes u32, (bytes bytes)*
+//!   node     kind u8, what it needs · mode u32 · uid u32 · gid u32 · modified i64 u32 · attributes u32, (bytes bytes)* ·
+//!            identity u8, if 1: inode u64, born i64 u32, links u32
 //!   content  (offset u64, bytes)*, an empty one at last; what is left out is zero
 //!   bytes    length u32, that many
 //! ```
@@ -25,7 +26,7 @@ use rustix::io::Errno;
 
 use crate::apply::{Sources, apply};
 use crate::plan::{Action, Content};
-use crate::{Kind, Node, Root, TreeError, split, step};
+use crate::{Identity, Kind, Node, Root, TreeError, split, step};
 
 /// What the kernel takes, and a little more would not be taken.
 const PATH_BYTES_MAX: usize = 4095;
@@ -44,6 +45,9 @@ const HELD_BYTES_MAX: u64 = 256 << 10;
 
 /// What content is called until it is in its place.
 const STAGED: &str = "content";
+
+/// Has the last word about what comes to a path, and may refuse it. What it is told of a node's identity is the sender's.
+pub type Adjust<'a> = dyn FnMut(&[u8], &mut Node) -> io::Result<()> + 'a;
 
 /// What is received at most.
 #[derive(Clone, Copy, Debug)]
@@ -145,14 +149,13 @@ pub fn send_actions(
     out.write_all(b"E").map_err(step("send", b"/"))
 }
 
-/// Does to `live` what a stream says. `staging` is an empty directory of the same file system. `adjust` has the last word
-/// about every node, and may refuse it.
+/// Does to `live` what a stream says. `staging` is an empty directory of the same file system.
 pub fn receive(
     live: &Root,
     staging: &Root,
     input: &mut dyn Read,
     bounds: Bounds,
-    adjust: &dyn Fn(&mut Node) -> io::Result<()>,
+    adjust: &mut Adjust<'_>,
 ) -> Result<Received, TreeError> {
     let mut receiver = Receiver { live, staging, bounds, received: Received::default(), folders: Vec::new() };
     let done = receiver.run(input, adjust);
@@ -171,11 +174,7 @@ struct Receiver<'a> {
 }
 
 impl Receiver<'_> {
-    fn run(
-        &mut self,
-        input: &mut dyn Read,
-        adjust: &dyn Fn(&mut Node) -> io::Result<()>,
-    ) -> Result<(), TreeError> {
+    fn run(&mut self, input: &mut dyn Read, adjust: &mut Adjust<'_>) -> Result<(), TreeError> {
         loop {
             let tag = number::<1>(input).map_err(step("receive", b"/"))?[0];
             if tag == b'E' {
@@ -204,14 +203,14 @@ impl Receiver<'_> {
         tag: u8,
         path: &[u8],
         input: &mut dyn Read,
-        adjust: &dyn Fn(&mut Node) -> io::Result<()>,
+        adjust: &mut Adjust<'_>,
     ) -> io::Result<Action> {
         let path = path.to_vec();
         let is_root = path == b"/";
         Ok(match tag {
             b'P' if !is_root => {
                 let mut node = take_node(input)?;
-                adjust(&mut node)?;
+                adjust(&path, &mut node)?;
                 let content = match node.kind {
                     Kind::File { bytes } => self.content(bytes, input)?,
                     Kind::Directory | Kind::Link { .. } | Kind::Pipe | Kind::Socket => Content::None,
@@ -221,7 +220,7 @@ impl Receiver<'_> {
             }
             b'A' => {
                 let mut node = take_node(input)?;
-                adjust(&mut node)?;
+                adjust(&path, &mut node)?;
                 Action::Attributes { path, node }
             }
             b'L' if !is_root => Action::Link { path, to: take_path(input)? },
@@ -379,7 +378,12 @@ fn send_node(node: &Node, out: &mut dyn Write) -> io::Result<()> {
         bytes(name, out)?;
         bytes(value, out)?;
     }
-    Ok(())
+    let Some(Identity { inode, born, links }) = node.identity else { return out.write_all(&[0]) };
+    out.write_all(&[1])?;
+    out.write_all(&inode.to_le_bytes())?;
+    out.write_all(&born.0.to_le_bytes())?;
+    out.write_all(&born.1.to_le_bytes())?;
+    out.write_all(&links.to_le_bytes())
 }
 
 fn take_node(input: &mut dyn Read) -> io::Result<Node> {
@@ -417,7 +421,15 @@ fn take_node(input: &mut dyn Read) -> io::Result<Node> {
             attributes.insert(name, value);
         }
     }
-    Ok(Node { kind, mode: mode & 0o7777, uid, gid, attributes, modified, identity: None })
+    let identity = match number::<1>(input)?[0] {
+        0 => None,
+        _ => Some(Identity {
+            inode: u64::from_le_bytes(number(input)?),
+            born: (i64::from_le_bytes(number(input)?), u32::from_le_bytes(number(input)?)),
+            links: u32::from_le_bytes(number(input)?),
+        }),
+    };
+    Ok(Node { kind, mode: mode & 0o7777, uid, gid, attributes, modified, identity })
 }
 
 /// A path in the one form that is taken: absolute, without anything that leads elsewhere.

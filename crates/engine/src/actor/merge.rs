@@ -209,7 +209,8 @@ impl Actor {
         let change = put_back(&self.shared, &self.row, undo).await?;
         self.store(change, None).await?;
         let now_ms = self.shared.now_ms();
-        Ok(self.shared.seams.catalog.mark_execs_lost(&self.row.id, generation, now_ms).await?)
+        self.shared.seams.catalog.mark_execs_lost(&self.row.id, generation, now_ms).await?;
+        Ok(())
     }
 
     async fn remember(

@@ -51,7 +51,7 @@ async fn copied(host: &Host, disks: &mut dyn Disks, disk: usize, names: Names) -
             let (live, staging) = (Root::open(&into), Root::open(&staging));
             let (live, staging) =
                 (live.map_err(std::io::Error::other)?, staging.map_err(std::io::Error::other)?);
-            let received = carry::receive(&live, &staging, input, BOUNDS, &|_| Ok(()));
+            let received = carry::receive(&live, &staging, input, BOUNDS, &mut |_, _| Ok(()));
             received.map(drop).map_err(std::io::Error::other)
         })
     };

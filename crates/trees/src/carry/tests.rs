@@ -6,7 +6,7 @@ use super::*;
 
 const BOUNDS: Bounds = Bounds { records_max: 1000, bytes_max: 64 << 20 };
 
-fn as_is(_: &mut Node) -> io::Result<()> {
+fn as_is(_: &[u8], _: &mut Node) -> io::Result<()> {
     Ok(())
 }
 
@@ -14,7 +14,7 @@ fn as_is(_: &mut Node) -> io::Result<()> {
 fn received(stream: &[u8], bounds: Bounds) -> (tempfile::TempDir, Result<Received, TreeError>) {
     let (tree, staging) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (live, aside) = (Root::open(tree.path()).unwrap(), Root::open(staging.path()).unwrap());
-    let done = receive(&live, &aside, &mut &stream[..], bounds, &as_is);
+    let done = receive(&live, &aside, &mut &stream[..], bounds, &mut as_is);
     assert_eq!(fs::read_dir(staging.path()).unwrap().count(), 0);
     (tree, done)
 }
@@ -101,7 +101,7 @@ fn what_a_plan_says_is_done_elsewhere_as_it_would_be_here() {
     let sources = Sources { ours: &root, theirs: &root };
     send_actions(&actions, sources, &|node| node.uid += 5, &mut stream).unwrap();
     let (to, aside) = (Root::open(live.path()).unwrap(), Root::open(staging.path()).unwrap());
-    receive(&to, &aside, &mut &stream[..], BOUNDS, &as_is).unwrap();
+    receive(&to, &aside, &mut &stream[..], BOUNDS, &mut as_is).unwrap();
     let at = |name: &str| live.path().join(name);
     assert!(fs::symlink_metadata(at("link")).is_err());
     assert_eq!(fs::read(at("second")).unwrap(), b"new");

@@ -23,7 +23,7 @@ pub(super) fn apply(tree: &Path, stream: &mut dyn Read) -> Result<(), Failure> {
     fs::DirBuilder::new().mode(0o700).create(&place).at("make room for what is merged")?;
     let done = (|| {
         let (live, staging) = (Root::open(tree)?, Root::open(&place)?);
-        carry::receive(&live, &staging, stream, BOUNDS, &|_| Ok(()))
+        carry::receive(&live, &staging, stream, BOUNDS, &mut |_, _| Ok(()))
     })();
     remove(&place);
     done.map_err(|error| Failure::new("merge", &explained(&error)))?;
