@@ -49,7 +49,7 @@ fn what_a_child_microvm_did_is_told_comes_home_and_can_be_undone() {
     for expected in CHANGED {
         assert!(told.iter().any(|found| found.starts_with(expected)), "{expected} is not in {told:?}");
     }
-    let lines = daemon.ok(&["diff", "web", "child", "/srv/app/a"]);
+    let lines = daemon.ok(&["diff", "--content", "web", "child", "/srv/app/a"]);
     assert!(lines.contains("+changed") && lines.contains("-20"), "{lines}");
     let image = entries(&daemon, &["debian", "web", "/srv"]);
     assert!(image.contains(&"+/srv/app/kept".to_owned()), "{image:?}");
