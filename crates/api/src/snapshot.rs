@@ -101,8 +101,7 @@ pub struct Changes {
     pub paths: Vec<Change>,
     /// How many there are in all; at least, if there are `more`.
     pub total: u64,
-    /// Not all were looked at: so many have changed, or, if none is listed, they are on a microVM's disk, which only a diff
-    /// reads.
+    /// Not all were looked at: there are too many, or they are on a microVM's disk, which only a diff reads.
     #[serde(default)]
     pub more: bool,
     /// Against which snapshot; absent: against the image.

@@ -31,7 +31,7 @@ use crate::shared::Shared;
 use crate::{EngineError, forms};
 
 /// What is copied out of one disk at once. A whole system fits; what does not would take hours emulated.
-const BOUNDS: Bounds = Bounds { records_max: 2_000_000, bytes_max: 32 << 30 };
+const BOUNDS: Bounds = Bounds { records_max: 2_000_000, bytes_max: 32 << 30, length_max: 1 << 40 };
 
 /// Attributes that come out of a disk. Others mean something to the host, or nothing.
 const ATTRIBUTES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.capability", b"system.posix_acl_"];
@@ -84,6 +84,8 @@ pub(crate) struct HeldDisk {
 #[derive(Debug)]
 pub(crate) struct Scratch {
     root: PathBuf,
+    /// What may come into it: the pool's reserve is left alone.
+    bounds: Bounds,
     volume: Option<ImageId>,
     shared: Arc<Shared>,
 }
@@ -91,8 +93,11 @@ pub(crate) struct Scratch {
 impl Scratch {
     async fn make(shared: &Arc<Shared>) -> Result<Self, EngineError> {
         let volume = ImageId::generate();
+        let room = shared.seams.volumes.space().await?.free_bytes;
+        let room = room.saturating_sub(shared.policy.pool_reserve_bytes);
+        let bounds = Bounds { bytes_max: BOUNDS.bytes_max.min(room), ..BOUNDS };
         let root = shared.seams.volumes.stage_image(&volume).await?;
-        Ok(Self { root, volume: Some(volume), shared: shared.clone() })
+        Ok(Self { root, bounds, volume: Some(volume), shared: shared.clone() })
     }
 
     pub(crate) async fn let_go(mut self) {
@@ -151,15 +156,8 @@ pub(crate) async fn parts(
             let tree = folder(&scratch.root, &number.to_string())?;
             let mut known = Identities::new();
             if !names.is_empty() {
-                known = copy_out(
-                    &mut *disks,
-                    number,
-                    Names::These(names.clone()),
-                    &tree,
-                    &scratch.root,
-                    u32::MAX,
-                )
-                .await?;
+                known = copy_out(&mut *disks, number, Names::These(names.clone()), &tree, &scratch, u32::MAX)
+                    .await?;
             }
             trees.push(tree);
             identities.push(known);
@@ -191,7 +189,7 @@ pub(crate) async fn unpack(
     let disks = vec![DiskOf { root: disk.path.clone(), writable: false }];
     let unpacked = async {
         let mut disks = runtime.open_disks(OpenDisks { disks, scratch: scratch.root.clone() }).await?;
-        copy_out(&mut *disks, 0, Names::All, into, &scratch.root, UID_COUNT).await?;
+        copy_out(&mut *disks, 0, Names::All, into, &scratch, UID_COUNT).await?;
         Ok::<_, EngineError>(disks.close().await?)
     };
     let unpacked = unpacked.await;
@@ -241,11 +239,11 @@ async fn copy_out(
     number: usize,
     names: Names,
     into: &Path,
-    scratch: &Path,
+    scratch: &Scratch,
     ids_max: u32,
 ) -> Result<Identities, EngineError> {
-    let staging = folder(scratch, &format!("staging-{number}"))?;
-    let into = into.to_owned();
+    let staging = folder(&scratch.root, &format!("staging-{number}"))?;
+    let (into, bounds) = (into.to_owned(), scratch.bounds);
     let (send, received) = std::sync::mpsc::channel();
     let take: Take = Box::new(move |input| {
         let (live, staging) = (Root::open(&into), Root::open(&staging));
@@ -255,7 +253,7 @@ async fn copy_out(
             known.extend(node.identity.map(|identity| (path.to_vec(), identity)));
             outward(node, ids_max)
         };
-        carry::receive(&live, &staging, input, BOUNDS, &mut adjust).map_err(explained)?;
+        carry::receive(&live, &staging, input, bounds, &mut adjust).map_err(explained)?;
         // Whoever does not wait any more does not miss it.
         let _ = send.send(known);
         Ok(())

@@ -55,6 +55,8 @@ pub struct Bounds {
     pub records_max: u64,
     /// Of all files' content, without what is left out of it.
     pub bytes_max: u64,
+    /// With what is left out of it: whoever reads the files reads that too.
+    pub length_max: u64,
 }
 
 /// What was received.
@@ -62,6 +64,7 @@ pub struct Bounds {
 pub struct Received {
     pub records: u64,
     pub bytes: u64,
+    pub length: u64,
 }
 
 /// Sends these names of a tree, with the directories they are in; what is not there is passed over, and so are devices.
@@ -231,6 +234,10 @@ impl Receiver<'_> {
 
     /// The content of a file, held or staged.
     fn content(&mut self, length: u64, input: &mut dyn Read) -> io::Result<Content> {
+        self.received.length = self.received.length.saturating_add(length);
+        if self.received.length > self.bounds.length_max {
+            return Err(too_large());
+        }
         if length <= HELD_BYTES_MAX {
             let mut held = vec![0; usize::try_from(length).map_err(io::Error::other)?];
             self.pieces(length, input, &mut |offset, piece| {
@@ -265,7 +272,7 @@ impl Receiver<'_> {
             at = end.ok_or_else(|| rubbish("content beside the file"))?;
             self.received.bytes += piece.len() as u64;
             if self.received.bytes > self.bounds.bytes_max {
-                return Err(io::Error::other("the files are too large"));
+                return Err(too_large());
             }
             take(offset, &piece)?;
         }
@@ -459,6 +466,10 @@ fn number<const BYTES: usize>(input: &mut dyn Read) -> io::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     input.read_exact(&mut bytes)?;
     Ok(bytes)
+}
+
+fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the files are too large")
 }
 
 fn rubbish(what: &'static str) -> io::Error {

@@ -35,7 +35,7 @@ use crate::{Ability, RuntimeError};
 const LIMITS: Limits = Limits { ram_mib: 192, cpu_millis: 1000, pids: 64, disk_mib: 0 };
 
 /// Machines that read at once; others wait.
-pub(super) const READERS_MAX: usize = 2;
+pub(super) const READERS_MAX: usize = 3;
 
 /// One answer, however large the disks: an emulated machine reads some tens of megabytes in a second.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20 * 60);

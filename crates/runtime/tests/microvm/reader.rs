@@ -17,7 +17,8 @@ use burrow_trees::{Kind, Node, Root, carry};
 
 use crate::support::{Host, LIMITS};
 
-const BOUNDS: carry::Bounds = carry::Bounds { records_max: 1_000_000, bytes_max: 1 << 30 };
+const BOUNDS: carry::Bounds =
+    carry::Bounds { records_max: 1_000_000, bytes_max: 1 << 30, length_max: 1 << 40 };
 
 async fn opened(host: &Host, roots: &[(&Path, bool)]) -> Result<Box<dyn Disks>, RuntimeError> {
     let of = |(root, writable): &(&Path, bool)| DiskOf { root: (*root).to_owned(), writable: *writable };

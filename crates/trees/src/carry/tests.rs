@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-const BOUNDS: Bounds = Bounds { records_max: 1000, bytes_max: 64 << 20 };
+const BOUNDS: Bounds = Bounds { records_max: 1000, bytes_max: 64 << 20, length_max: 2 << 30 };
 
 fn as_is(_: &[u8], _: &mut Node) -> io::Result<()> {
     Ok(())
@@ -78,7 +78,7 @@ fn the_directories_of_a_name_come_with_it_and_what_is_not_there_does_not() {
     let wanted = BTreeSet::from([b"/folder/deep/file".to_vec(), b"/missing/name".to_vec()]);
     send(&root, &wanted, &mut stream).unwrap();
     let (to, done) = received(&stream, BOUNDS);
-    assert_eq!(done.unwrap(), Received { records: 3, bytes: 4 });
+    assert_eq!(done.unwrap(), Received { records: 3, bytes: 4, length: 4 });
     assert_eq!(fs::read(to.path().join("folder/deep/file")).unwrap(), b"text");
     assert_eq!(fs::metadata(to.path().join("folder")).unwrap().mode() & 0o7777, 0o2750);
 }
@@ -179,4 +179,8 @@ fn devices_rubbish_and_more_than_is_taken_are_refused() {
     let mut stream = Vec::new();
     send(&root, &names(&root), &mut stream).unwrap();
     assert!(received(&stream, Bounds { bytes_max: 1000, ..BOUNDS }).1.is_err());
+    assert!(
+        received(&stream, Bounds { length_max: 1 << 29, ..BOUNDS }).1.is_err(),
+        "also what was never written"
+    );
 }

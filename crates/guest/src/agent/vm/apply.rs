@@ -14,7 +14,7 @@ use super::{At as _, Failure};
 const STAGING: &str = ".burrow-merging";
 
 /// The host says no more than it has read out of disks like this one.
-const BOUNDS: Bounds = Bounds { records_max: 4_000_000, bytes_max: u64::MAX };
+const BOUNDS: Bounds = Bounds { records_max: 4_000_000, bytes_max: u64::MAX, length_max: u64::MAX };
 
 /// Nobody else may run. What was done is on disk when this returns; after a failure, some of it may have been.
 pub(super) fn apply(tree: &Path, stream: &mut dyn Read) -> Result<(), Failure> {
