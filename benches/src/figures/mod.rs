@@ -12,6 +12,7 @@ mod interception;
 mod load;
 mod memory;
 mod merge;
+mod microvm;
 mod moving;
 mod pause;
 mod sleep;
@@ -49,6 +50,7 @@ pub(crate) enum Group {
     Memory,
     Audit,
     Surfaces,
+    Microvm,
 }
 
 /// How much is measured.
@@ -140,7 +142,7 @@ impl Scale {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -160,6 +162,7 @@ impl Group {
         Self::Memory,
         Self::Audit,
         Self::Surfaces,
+        Self::Microvm,
     ];
 
     pub(crate) fn describe(self) -> &'static str {
@@ -183,6 +186,7 @@ impl Group {
             Self::Audit => "the audit log: durable events per second, verifying a million",
             Self::Gateway => "HTTP into a sandbox, against nginx",
             Self::Surfaces => "E2B's, MCP's and our own clients, against a bare request",
+            Self::Microvm => "microVMs, against a boot and against QEMU alone",
         }
     }
 
@@ -199,6 +203,7 @@ impl Group {
             Self::Idle => with_daemon(prepared, async |daemon| idle::measure(daemon, scale).await).await,
             Self::Load => with_daemon(prepared, async |daemon| load::measure(daemon, scale).await).await,
             Self::Import => import::measure(prepared, scale).await,
+            Self::Microvm => microvm::measure(prepared, scale).await,
             Self::Moving => with_daemon(prepared, async |daemon| moving::measure(daemon, scale).await).await,
             Self::Egress => egress::measure(prepared, scale).await,
             Self::Interception => interception::measure(prepared, scale).await,

@@ -50,11 +50,13 @@ impl Shared {
     pub(crate) fn new(seams: Seams, policy: Policy) -> Arc<Self> {
         let (alive, ended) = mpsc::channel(1);
         let images = ImageWork::new(&policy.images);
+        let disks = |runtime: &&Arc<dyn Runtime>| runtime.form() == burrow_runtime::Form::Disk;
+        let heavy = seams.runtimes.iter().filter(disks).map(|runtime| runtime.name()).collect();
         let moving = MovingWork::new(&policy.moving);
         Arc::new(Self {
             recorder: Recorder::spawn(seams.catalog.clone()),
             seams,
-            stock: Arc::new(Stock::new(policy.stock.clone())),
+            stock: Arc::new(Stock::new(policy.stock.clone(), heavy)),
             egress: Arc::new(EgressLog::new()),
             policy,
             registry: Registry::default(),

@@ -118,7 +118,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Count(0, 64),
         Some("8"),
         "Sandboxes-to-be kept ready for each image and limits in use, so that a create takes one instead of making it. \
-         Each holds a volume, a network and about 2 MiB of RAM. 0 keeps none.",
+         Each holds a volume, a network and about 2 MiB of RAM; of microVMs, which hold some 50 MiB, two are kept at most. 0 keeps none.",
     ),
     key("image.mirror", Kind::Text, None, "URL of a Debian or Ubuntu mirror."),
     key("image.suite", Kind::Text, None, "Suite of that mirror, like `bookworm`."),

@@ -67,6 +67,9 @@ use session::Link;
 pub use model::Accelerator;
 pub use probe::Acceleration;
 
+/// Between two questions to an emulator whether it is there.
+const HEARTBEAT: Duration = Duration::from_secs(20);
+
 /// How long an end waits for its turn before it makes one.
 const KILL_EVERY: Duration = Duration::from_millis(200);
 
@@ -254,15 +257,24 @@ impl Runtime for MicrovmRuntime {
         .await
     }
 
+    /// Meanwhile the emulator is asked from time to time whether it is there: one that is not is ended.
     async fn ended(&self, machine: &Machine) -> Result<(), RuntimeError> {
-        let wait = async {
-            match Process::find(machine)? {
-                Some(process) => process.ended().await,
-                None => Ok(()),
+        let failed = |source| RuntimeError::Host { step: "wait for a machine's end", source };
+        let Some(process) = Process::find(machine).map_err(failed)? else { return Ok(()) };
+        let known = machine.clone();
+        let id = self.off_thread(move |shared| shared.sandbox_of(&known)).await;
+        let ended = process.ended();
+        tokio::pin!(ended);
+        loop {
+            tokio::select! {
+                ended = &mut ended => return ended.map_err(failed),
+                () = tokio::time::sleep(HEARTBEAT), if id.is_some() => {
+                    if let Some(id) = &id {
+                        self.work(id, |shared, id| { shared.heartbeat(id); Ok(()) }).await?;
+                    }
+                }
             }
-        };
-        wait.await
-            .map_err(|source: io::Error| RuntimeError::Host { step: "wait for a machine's end", source })
+        }
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), RuntimeError> {
@@ -397,6 +409,12 @@ impl Shared {
             true => Ok(group),
             false => Err(RuntimeError::NoMachine { id: id.clone() }),
         }
+    }
+
+    /// Whose a machine is.
+    fn sandbox_of(&self, machine: &Machine) -> Option<SandboxId> {
+        let groups = self.groups.as_ref()?;
+        groups.inventory().ok()?.into_iter().find(|id| groups.group(id).has(machine.pid).unwrap_or(false))
     }
 
     /// Ends the emulator, if there is one.

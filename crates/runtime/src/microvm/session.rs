@@ -94,6 +94,16 @@ impl Shared {
         Ok(())
     }
 
+    /// Asks a machine's emulator whether it is there. One that does not answer is ended by asking.
+    pub(super) fn heartbeat(&self, id: &SandboxId) {
+        let runs = self.live(id).and_then(|group| group.is_frozen().map_err(step("look at the machine", id)));
+        if let Ok(false) = runs
+            && let Err(error) = self.session(id).with_qmp(Qmp::is_running)
+        {
+            tracing::warn!(%id, %error, "the emulator of a machine does not answer as it should");
+        }
+    }
+
     /// A machine that stands still was held first, and has written what it had to.
     pub(super) fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         if self.live(id)?.is_frozen().map_err(step("look at the machine", id))? {
