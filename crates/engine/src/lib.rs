@@ -17,6 +17,7 @@ mod activity;
 mod actor;
 mod clock;
 mod diff;
+mod disks;
 mod dump;
 mod egress;
 mod engine;

@@ -9,6 +9,7 @@ use std::path::Path;
 use async_trait::async_trait;
 use burrow_model::{Fails, Fault, Limits, SandboxId};
 
+use crate::disks::{Disks, Give, OpenDisks};
 use crate::{
     Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Form, Incidents, Machine, Obstacle,
     OpenFile, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
@@ -73,6 +74,14 @@ impl<R: Runtime> Runtime for Faulty<R> {
 
     async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         self.run(self.inner.settle_files(id)).await
+    }
+
+    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn Disks>, RuntimeError> {
+        self.run(self.inner.open_disks(options)).await
+    }
+
+    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+        self.run(self.inner.change_files(id, give)).await
     }
 
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {

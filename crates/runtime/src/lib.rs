@@ -9,6 +9,7 @@
 mod cgroup;
 pub mod conformance;
 pub mod container;
+pub mod disks;
 mod dump;
 pub mod faulty;
 mod launcher;
@@ -73,6 +74,20 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let _ = id;
         Ok(())
+    }
+
+    /// Reads disks of this driver's machines in a machine of its own, which has nothing else and is thrown away.
+    async fn open_disks(&self, options: disks::OpenDisks) -> Result<Box<dyn disks::Disks>, RuntimeError> {
+        let _ = options;
+        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have none", self.name()) })
+    }
+
+    /// Does to the files of a *paused* machine what `give` writes, as [`burrow_trees::carry::send_actions`] does, by its
+    /// agent and while nobody else runs in it; it is on the disk then, and the machine is paused as before. After a failure
+    /// some of it may have been done. Only of a driver whose form is [`Form::Disk`].
+    async fn change_files(&self, id: &SandboxId, give: disks::Give) -> Result<(), RuntimeError> {
+        let _ = (id, give);
+        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have none", self.name()) })
     }
 
     /// Puts into an image's files what every machine from it would else be given at its boot. Called once, while the
@@ -323,6 +338,8 @@ pub enum RuntimeError {
     /// It was made elsewhere, or by another version.
     #[error("the kept processes of sandbox `{id}` do not fit this host: {reason}")]
     Unfit { id: SandboxId, reason: String },
+    #[error("could not use the disks: {reason}")]
+    Disks { reason: String },
     #[error("the runtime driver was told to fail")]
     Injected,
 }

@@ -38,6 +38,7 @@ mod memory_kv;
 mod memory_moving;
 mod memory_skills;
 mod merge;
+mod microvm_disks;
 mod microvms;
 mod mirrors;
 mod moving;

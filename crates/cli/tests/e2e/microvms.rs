@@ -13,32 +13,32 @@ use crate::island::{self, CONFIG, OUTSIDE, Web};
 /// What fits beside the other tests.
 const SMALL: [&str; 6] = ["--ram", "192M", "--cpu", "1", "--disk", "1G"];
 
-fn start(extra: &str) -> Daemon {
+pub(crate) fn start(extra: &str) -> Daemon {
     let mut daemon = Daemon::prepare_microvms(extra);
     daemon.launch();
     daemon
 }
 
-fn create(daemon: &Daemon, name: &str, further: &[&str]) -> String {
+pub(crate) fn create(daemon: &Daemon, name: &str, further: &[&str]) -> String {
     let arguments = [&["create", "--name", name][..], &SMALL, further].concat();
     daemon.ok(&arguments)
 }
 
 /// Counts for as long as it runs; answers how far it has come.
-fn begin_to_count(daemon: &Daemon, sandbox: &str) -> String {
+pub(crate) fn begin_to_count(daemon: &Daemon, sandbox: &str) -> String {
     let counting = "i=0; while :; do i=$((i+1)); echo $i > /root/count.new; mv /root/count.new /root/count; sleep 0.05; done";
     let exec = daemon.ok(&["exec", "-d", sandbox, "--", "sh", "-c", counting]);
     eventually("a first number", || daemon.holds(sandbox, "test -s /root/count").then_some(()));
     exec
 }
 
-fn count(daemon: &Daemon, sandbox: &str) -> u64 {
+pub(crate) fn count(daemon: &Daemon, sandbox: &str) -> u64 {
     daemon.sh(sandbox, "cat /root/count").parse().unwrap()
 }
 
 /// It counts on, from where it was.
 #[track_caller]
-fn counts_on(daemon: &Daemon, sandbox: &str, from: u64) {
+pub(crate) fn counts_on(daemon: &Daemon, sandbox: &str, from: u64) {
     let first = count(daemon, sandbox);
     assert!(first >= from, "it went back from {from} to {first}");
     eventually("a later number", || (count(daemon, sandbox) > first).then_some(()));

@@ -72,7 +72,7 @@ impl Shared {
             });
         };
         self.destroy(id)?;
-        let disk = disk::open(&root).map_err(step("open the disk", id))?;
+        let disk = disk::open(&root, true).map_err(step("open the disk", id))?;
         let has_mib = disk::size_mib(&disk).map_err(step("look at the disk", id))?;
         let model = Model::new(&limits, self.here.accelerator, self.here.tsc_khz);
         let parts = Parts { model: &model, limits: &limits, disk: &disk, plug: &*plug, ram: None };

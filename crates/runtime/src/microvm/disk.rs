@@ -137,14 +137,15 @@ fn fill(tree: &Path, disk: &File, user: OwnedFd) -> io::Result<()> {
 }
 
 /// The disk in a sandbox's directory, which is not followed through links.
-pub(super) fn open(root: &Path) -> io::Result<File> {
+pub(super) fn open(root: &Path, writable: bool) -> io::Result<File> {
     let directory = openat(
         CWD,
         root,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mode = if writable { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = mode | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let disk = openat(&directory, NAME, flags, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&disk)?.st_mode).is_file() {
         return Ok(disk.into());
@@ -198,7 +199,7 @@ mod tests {
         rustix::fs::setxattr(tree.join("ping"), "security.capability", &value, flags).unwrap();
 
         let disk = make(&tree, directory.path(), 16).unwrap();
-        assert_eq!(size_mib(&open(directory.path()).unwrap()).unwrap(), 16);
+        assert_eq!(size_mib(&open(directory.path(), true).unwrap()).unwrap(), 16);
         let file = debugfs(&disk, "stat /home/file");
         assert!(file.contains("User:  1000   Group:     7") && file.contains("Mode:  0600"), "{file}");
         assert_eq!(debugfs(&disk, "cat /home/file"), "text");
@@ -226,12 +227,12 @@ mod tests {
     #[test]
     fn what_is_no_file_is_no_disk() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(open(directory.path()).is_err());
+        assert!(open(directory.path(), true).is_err());
         fs::write(directory.path().join("precious"), "").unwrap();
         symlink(directory.path().join("precious"), directory.path().join(NAME)).unwrap();
-        assert!(open(directory.path()).is_err());
+        assert!(open(directory.path(), true).is_err());
         fs::remove_file(directory.path().join(NAME)).unwrap();
         fs::create_dir(directory.path().join(NAME)).unwrap();
-        assert!(open(directory.path()).is_err());
+        assert!(open(directory.path(), true).is_err());
     }
 }

@@ -81,7 +81,7 @@ impl Shared {
         if !was_paused && let Err(error) = session.with_agent(|agent| agent.sync(AGENT_TIMEOUT)) {
             tracing::warn!(%id, %error, "a machine does not write what it has to before it is written down");
         }
-        disk::open(&options.root)?.sync_data()?;
+        disk::open(&options.root, true)?.sync_data()?;
         let began = Instant::now();
         session.halt()?;
         let devices = File::options().write(true).create_new(true).open(options.images.join(DEVICES))?;

@@ -33,8 +33,10 @@ mod pages;
 mod place;
 mod probe;
 mod qmp;
+mod reader;
 mod restore;
 mod session;
+mod stream;
 mod template;
 
 use std::collections::{BTreeSet, HashMap};
@@ -46,8 +48,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
+use tokio::sync::Semaphore;
 
 use crate::cgroup::{Group, Groups};
+use crate::disks::{Disks, Give, OpenDisks};
 use crate::launcher::Launcher;
 use crate::process::Process;
 use crate::turns::Turns;
@@ -94,6 +98,8 @@ pub struct MicrovmRuntime {
     capabilities: Capabilities,
     acceleration: Acceleration,
     turns: Turns,
+    /// As many machines that read disks as may be at once.
+    readers: Arc<Semaphore>,
 }
 
 /// What work off the async threads needs.
@@ -231,6 +237,14 @@ impl Runtime for MicrovmRuntime {
 
     async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         self.work(id, |shared, id| shared.settle_files(id)).await
+    }
+
+    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn Disks>, RuntimeError> {
+        Ok(Box::new(self.open_reader(options).await?))
+    }
+
+    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+        self.work(id, move |shared, id| shared.change_files(id, give)).await
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {

@@ -95,6 +95,7 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
         shared: Arc::new(shared),
         capabilities,
         acceleration,
+        readers: Arc::new(tokio::sync::Semaphore::new(super::reader::READERS_MAX)),
         turns: Turns::default(),
     }))
 }
@@ -256,7 +257,7 @@ impl Shared {
 
 /// For a machine without a card.
 #[derive(Debug)]
-struct NoPlug;
+pub(super) struct NoPlug;
 
 impl burrow_network::Plug for NoPlug {
     fn plug(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {

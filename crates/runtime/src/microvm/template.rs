@@ -43,7 +43,7 @@ impl Shared {
         let TemplateOptions { root, images, limits, attachment } = options;
         let plug = super::boot::plug_of(id, attachment)?;
         self.destroy(id)?;
-        let disk = disk::open(&root).map_err(step("open the disk", id))?;
+        let disk = disk::open(&root, true).map_err(step("open the disk", id))?;
         let model = Model::new(&limits, self.here.accelerator, self.here.tsc_khz);
         let parts = Parts { model: &model, limits: &limits, disk: &disk, plug: &*plug, ram: None };
         let Started { machine, mut state, said } = self.start(id, &parts)?;

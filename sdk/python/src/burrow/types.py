@@ -270,7 +270,7 @@ class Changes:
     """What is different from the snapshot before."""
 
     more: bool | None = None
-    """So many have changed that only some were looked at."""
+    """Not all were looked at: there are too many, or they are on a microVM's disk, which only a diff reads."""
     paths: list[Change]
     """The first 1,000, in order; always empty in lists."""
     since: str | None = None

@@ -1227,7 +1227,7 @@ interface Components {
         };
         /** @description What is different from the snapshot before. */
         Changes: {
-            /** @description So many have changed that only some were looked at. */
+            /** @description Not all were looked at: there are too many, or they are on a microVM's disk, which only a diff reads. */
             more?: boolean;
             /** @description The first 1,000, in order; always empty in lists. */
             paths: Schemas["Change"][];

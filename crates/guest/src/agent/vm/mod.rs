@@ -12,6 +12,7 @@
 //! Whatever runs besides the agent is in one control group, which can be stopped as a whole: a copy of the machine must
 //! not run before it knows that it is one.
 
+mod apply;
 mod channel;
 mod connections;
 mod etc;
@@ -19,8 +20,11 @@ mod group;
 mod init;
 mod netlink;
 mod network;
+mod pieces;
+mod reader;
 mod settle;
 
+use std::path::Path;
 use std::rc::Rc;
 
 use super::Agent;
@@ -65,6 +69,14 @@ pub(super) fn prepare() -> Machine {
     }
 }
 
+/// Reads disks for the host, and ends the machine.
+pub(super) fn read_disks() -> ! {
+    if let Err(failure) = reader::run() {
+        init::tell(&format!("could not {}: {}", failure.step, failure.message));
+    }
+    reboot()
+}
+
 /// Ends the machine. Its file systems are at rest, as far as they can be.
 pub(super) fn reboot() -> ! {
     init::reboot()
@@ -89,7 +101,7 @@ impl Machine {
                 VmRequest::Nonsense { message: why } => {
                     channel.answer(message.id, Failure::new(READ, &why).report()).await;
                 }
-                VmRequest::Settle(_) => {
+                VmRequest::Settle(_) | VmRequest::Apply => {
                     let failure = Failure::new("do as told", "the machine is not up yet");
                     channel.answer(message.id, failure.report()).await;
                 }
@@ -131,12 +143,22 @@ impl Asked {
                 VmRequest::Release => group.release(),
                 VmRequest::Settle(settle) => settle::settle(group, &settle),
                 VmRequest::Grow { bytes } => settle::grow(bytes).await,
+                VmRequest::Apply => change_files(group, channel.take_stream()).await,
                 VmRequest::Nonsense { message } => Err(Failure::new(READ, &message)),
                 VmRequest::Boot(_) => Err(Failure::new("boot", "the machine is up already")),
             };
             channel.answer(message.id, reported(done)).await;
         }
     }
+}
+
+/// Changes files as the host says, while nobody else runs who could see it half done.
+async fn change_files(group: &Group, stream: Option<channel::Stream>) -> Result<(), Failure> {
+    let Some(mut stream) = stream.filter(|_| group.is_held()) else {
+        return Err(Failure::new("change files", "the machine is not held"));
+    };
+    let done = tokio::task::spawn_blocking(move || apply::apply(Path::new("/"), &mut stream)).await;
+    done.unwrap_or_else(|_| Err(Failure::new("change files", "the work ended without a result")))
 }
 
 fn reported(done: Result<(), Failure>) -> BootReport {
