@@ -22,6 +22,7 @@ use super::model::{self, Accelerator, Model};
 use super::place::{Places, Socket};
 use super::qmp::Qmp;
 use super::{MicrovmRuntime, Options, Shared, clock, initramfs};
+use crate::cgroup::Layout;
 use crate::container::probe::{cgroups, no};
 use crate::launcher::Launcher;
 use crate::turns::Turns;
@@ -50,10 +51,14 @@ pub struct Acceleration {
 pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError> {
     let places = Places::open(&options.run_dir)
         .map_err(|source| RuntimeError::Host { step: "make the directory of microVMs", source })?;
-    let (groups, limits) = cgroups(&options.cgroup_parent);
     let (Found { emulator, booted_with }, found) = match look(&options, &places) {
         Ok(found) => (found, Ability::Yes),
         Err(lack) => (Found::default(), lack),
+    };
+    // A host that cannot run machines is left as it is, unless it has some from when it could.
+    let (groups, limits) = match found == Ability::Yes || is_there(&options.cgroup_parent) {
+        true => cgroups(&options.cgroup_parent),
+        false => (None, found.clone()),
     };
     let available =
         [found, limits.clone()].into_iter().find(|ability| *ability != Ability::Yes).unwrap_or(Ability::Yes);
@@ -98,6 +103,11 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
         readers: Arc::new(tokio::sync::Semaphore::new(super::reader::READERS_MAX)),
         turns: Turns::default(),
     }))
+}
+
+/// Whether some cgroup tree has this directory.
+fn is_there(cgroup_parent: &str) -> bool {
+    Layout::detect().is_ok_and(|layout| layout.trees().iter().any(|tree| tree.join(cgroup_parent).exists()))
 }
 
 /// What machines are made with here.
