@@ -1,7 +1,5 @@
 //! What is on the disks of microVMs: compared, merged, made an image of. The host reads none of it itself.
 
-use serde_json::Value;
-
 use crate::diff::entries;
 use crate::harness::Daemon;
 use crate::merge::{conflicts, merge};
@@ -132,8 +130,7 @@ fn an_image_of_a_microvm_is_one_for_containers_too() {
     create(&daemon, "web", &[]);
     daemon.sh("web", TREE);
     daemon.sh("web", "chown 1000:1000 /srv/app/kept; chmod 4711 /srv/app/c");
-    let image: Value = daemon.json(&["image", "commit", "web", "--name", "mine", "--json"]);
-    assert_eq!(image["names"][0], "mine", "{image}");
+    daemon.ok(&["image", "commit", "web", "--name", "mine"]);
     let look = "cd /srv/app; stat -c '%n %a %u:%g %h' *; cat b kept; readlink link; test b -ef b-too && echo one; id -u";
     let expected = daemon.sh("web", look);
     daemon.ok(&["create", "--name", "other", "--isolation", "container", "--image", "mine"]);
