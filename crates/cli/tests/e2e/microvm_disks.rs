@@ -131,7 +131,7 @@ fn an_image_of_a_microvm_is_one_for_containers_too() {
     daemon.sh("web", TREE);
     daemon.sh("web", "chown 1000:1000 /srv/app/kept; chmod 4711 /srv/app/c");
     daemon.ok(&["image", "commit", "web", "--name", "mine"]);
-    let look = "cd /srv/app; stat -c '%n %a %u:%g %h' *; cat b kept; readlink link; test b -ef b-too && echo one; id -u";
+    let look = "cd /srv/app; stat -c '%n %a %u:%g' *; stat -c %h b kept; cat b kept; readlink link; test b -ef b-too && echo one; id -u";
     let expected = daemon.sh("web", look);
     daemon.ok(&["create", "--name", "other", "--isolation", "container", "--image", "mine"]);
     assert_eq!(daemon.sh("other", look), expected);

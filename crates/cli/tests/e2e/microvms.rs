@@ -26,14 +26,14 @@ pub(crate) fn create(daemon: &Daemon, name: &str, further: &[&str]) -> String {
 
 /// Counts for as long as it runs; answers how far it has come.
 pub(crate) fn begin_to_count(daemon: &Daemon, sandbox: &str) -> String {
-    let counting = "i=0; while :; do i=$((i+1)); echo $i > /root/count.new; mv /root/count.new /root/count; sleep 0.05; done";
+    let counting = "i=0; while :; do i=$((i+1)); echo $i > /tmp/count.new; mv /tmp/count.new /tmp/count; sleep 0.05; done";
     let exec = daemon.ok(&["exec", "-d", sandbox, "--", "sh", "-c", counting]);
-    eventually("a first number", || daemon.holds(sandbox, "test -s /root/count").then_some(()));
+    eventually("a first number", || daemon.holds(sandbox, "test -s /tmp/count").then_some(()));
     exec
 }
 
 pub(crate) fn count(daemon: &Daemon, sandbox: &str) -> u64 {
-    daemon.sh(sandbox, "cat /root/count").parse().unwrap()
+    daemon.sh(sandbox, "cat /tmp/count").parse().unwrap()
 }
 
 /// It counts on, from where it was.

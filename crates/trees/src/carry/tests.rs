@@ -1,3 +1,5 @@
+//! What is carried arrives as it was, and what lies is refused.
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
