@@ -105,7 +105,7 @@ fn a_merge_into_a_microvm_that_is_cut_short_leaves_nothing_half_done() {
     let from = count(&daemon, "web");
     // All of it is in the files, and no row says so.
     daemon.kill();
-    daemon.arm(Some("merge.applied"));
+    daemon.arm(Some("merge.applied=kill"));
     daemon.launch();
     let cut = daemon.cli(&["merge", "child", "--into", "web", "--yes"]);
     assert!(!cut.status.success());

@@ -87,7 +87,12 @@ fn node(kind: Kind, mode: u32) -> Node {
 fn put(path: &str, kind: Kind, mode: u32, content: &str) -> Action {
     let content = match kind {
         Kind::File { .. } => Content::Merged { content: content.as_bytes().to_vec() },
-        _ => Content::None,
+        Kind::Directory
+        | Kind::Link { .. }
+        | Kind::Pipe
+        | Kind::Socket
+        | Kind::Block { .. }
+        | Kind::Character { .. } => Content::None,
     };
     Action::Put { path: path.as_bytes().to_vec(), node: node(kind, mode), content }
 }
