@@ -201,7 +201,7 @@ fn crash(sandbox: &Sandbox<'_>) -> Finding {
     );
     let state = eventually("the machine's end", || {
         let found = sandbox.ask("GET", "").json();
-        (found["state"] != "running").then(|| found["state"].as_str().unwrap_or_default().to_owned())
+        (found["state"] == "stopped").then_some("stopped")
     });
     let events =
         sandbox.ground.ask("GET", format!("/v1/events?sandbox={}", sandbox.id).as_bytes(), "", b"").text();
