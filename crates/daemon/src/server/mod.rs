@@ -10,6 +10,7 @@
 //! connections; [`activity`] tells the two apart.
 
 mod activity;
+mod heard;
 mod tls;
 
 use std::io;
@@ -39,6 +40,7 @@ use tower::Service as _;
 use crate::gateway::{Front, PeerAddress};
 use activity::{Activity, Watched};
 pub(crate) use activity::{InFlight, Patience};
+use heard::Heard;
 pub(crate) use tls::Tls;
 pub use tls::TlsError;
 
@@ -196,7 +198,7 @@ impl Connection {
             request.extensions_mut().insert(in_flight);
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(last.clone());
-            router.clone().call(request.map(Body::new))
+            router.clone().call(Heard::body_of(request).map(Body::new))
         });
         let io = TokioIo::new(Watched::new(stream, activity.clone()));
         let connection = self.http.serve_connection_with_upgrades(io, TowerToHyperService::new(service));

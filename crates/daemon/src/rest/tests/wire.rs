@@ -83,6 +83,37 @@ async fn a_connection_is_kept_for_the_next_request() {
     }
 }
 
+/// The head of a call that nobody may make, whose body is yet to come.
+fn without_a_key(body_bytes: usize) -> String {
+    format!(
+        "POST /v1/sandboxes HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\ncontent-length: {body_bytes}\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn a_refusal_before_the_body_keeps_the_connection() {
+    let served = serve(false, 10).await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    for _ in 0..3 {
+        let answer = exchange(&mut stream, &without_a_key(2)).await;
+        assert!(answer.contains("HTTP/1.1 401 "), "{answer}");
+        assert!(!answer.to_lowercase().contains("connection: close"), "{answer}");
+        // The answer is there, and only now the body comes.
+        let answer = exchange(&mut stream, "{}GET /healthz HTTP/1.1\r\nhost: b\r\n\r\n").await;
+        assert!(answer.contains("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_long_body_that_was_refused() {
+    let served = serve(false, 10).await;
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    let answer = exchange(&mut stream, &without_a_key(1 << 30)).await;
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest)).await.unwrap();
+}
+
 #[tokio::test]
 async fn http2_is_spoken_too() {
     let served = serve(false, 10).await;
