@@ -29,7 +29,10 @@ pub(crate) fn attempts(run: &Run) -> Result<Vec<Attempt>, Trouble> {
             (None, None) => {}
         }
     }
-    ensure(run.ok() && !found.is_empty(), || format!("the probe did not run: {run:?}"))?;
+    ensure(run.ok() && !found.is_empty(), || {
+        // What it broke on comes first, since the end of long reasons is cut off.
+        format!("the probe did not run: exit {:?}, {}, {}", run.code, run.err, run.out)
+    })?;
     Ok(found)
 }
 
