@@ -1,8 +1,10 @@
 //! Starts daemons for tests, each with a state, a pool, a cgroup and a port of its own, and removes all of it again.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,22 @@ use crate::inventory::Inventory;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// What a test failed with, to be said again where the log of its daemon ends: whoever reads only the end sees it.
+    static FAILED_WITH: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+fn keep_what_tests_fail_with() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            FAILED_WITH.with_borrow_mut(|text| *text = panic.to_string());
+            usual(panic);
+        }));
+    });
+}
 
 /// A daemon under test. Dropping it removes its sandboxes, its pool and whatever else it made.
 #[derive(Debug)]
@@ -119,6 +137,7 @@ impl Daemon {
     /// As a host where Burrow never ran: no catalog, no image.
     pub(crate) fn prepare_empty(extra: &str) -> Self {
         let prepared = prepared();
+        keep_what_tests_fail_with();
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let name = format!("burrow-test-{}-{number}", std::process::id());
         let folder = tempfile::Builder::new().prefix("burrow-e2e-").tempdir().unwrap();
@@ -346,6 +365,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("--- log of the daemon\n{}", tail(&self.log()));
+            FAILED_WITH.with_borrow(|text| eprintln!("--- what the test failed with\n{text}"));
         }
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
