@@ -66,6 +66,9 @@ pub enum VmRequest {
     /// Does to the files what the stream that follows says (see `burrow_trees::carry`), while all others are held. The
     /// stream comes in pieces: a length of four bytes, little endian, and that many; [`STREAM_END`] at last.
     Apply,
+    /// Runs a command as it will be run when the machine is somebody's: what runs for the second time is faster. Only before
+    /// [`VmRequest::Boot`].
+    Rehearse,
     /// Never sent: what a message that cannot be read is taken for, so that it is answered.
     #[serde(skip)]
     Nonsense {

@@ -91,6 +91,10 @@ impl Agent {
         self.ask(json!({ "op": "grow", "bytes": bytes }), timeout)
     }
 
+    pub(super) fn rehearse(&mut self, timeout: Duration) -> io::Result<()> {
+        self.ask(json!({ "op": "rehearse" }), timeout)
+    }
+
     /// Has it change files as `give` says.
     pub(super) fn apply(&mut self, give: Give, timeout: Duration) -> io::Result<()> {
         self.ask_with(json!({ "op": "apply" }), Some(give), timeout)

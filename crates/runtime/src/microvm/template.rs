@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   make_template:   boot, up to where the first process waits for its boot message ─► dump ─► gone
+//!   begin:           the dump's RAM, shared ─► devices ─► a rehearsal, if it is emulated ─► it stands still ─► finish
 //!   boot_template:   the dump's RAM, shared ─► devices ─► boot message: who it is, what time, its network ─► its report
 //! ```
 //!
@@ -10,12 +11,13 @@
 //! it has mounted: a machine made of it needs a copy of exactly that disk.
 
 use burrow_model::SandboxId;
+use serde_json::json;
 
 use super::about::About;
 use super::agent::Settle;
 use super::boot::{Parts, Started, boot_timeout, not_up};
 use super::disk;
-use super::model::Model;
+use super::model::{Accelerator, Model};
 use super::{MicrovmRuntime, Shared, step};
 use crate::{
     Ability, Begun, BootOptions, DumpOptions, Dumped, FinishOptions, Machine, RuntimeError, Template,
@@ -53,6 +55,9 @@ impl Shared {
         let mut session = self.session(id);
         let waits = session.with_agent(|agent| agent.hold(timeout));
         waits.map_err(|error| not_up(id, error, timeout, &said, ""))?;
+        // Programs that were run once are in the RAM that all share.
+        let rehearsed = session.with_agent(|agent| agent.rehearse(timeout));
+        rehearsed.map_err(step("have the machine run a first command", id))?;
         // Once for all that come of it.
         session.grow(&mut state, limits.disk_mib).map_err(step("grow the disk", id))?;
         drop(session);
@@ -103,8 +108,22 @@ impl Shared {
         let (root, hostname, template) =
             (options.root.clone(), options.hostname.clone(), options.template.clone());
         let Some(template) = template else { return Err(RuntimeError::NotAhead { id: id.clone() }) };
-        let Started { machine, .. } = self.revive_template(id, options, &template)?;
+        let Started { machine, state, .. } = self.revive_template(id, options, &template)?;
+        self.rehearse(id, state.model.accelerator)?;
         Ok(Begun { machine, hostname, root, socket: None })
+    }
+
+    /// Has an emulated machine run once what it will run when somebody waits for it: every emulator translates for itself.
+    fn rehearse(&self, id: &SandboxId, accelerator: Accelerator) -> Result<(), RuntimeError> {
+        if accelerator != Accelerator::Emulation {
+            return Ok(());
+        }
+        let mut session = self.session(id);
+        let rehearsed = session.go_on().and_then(|()| {
+            session.with_agent(|agent| agent.rehearse(boot_timeout(accelerator)))?;
+            session.run("stop", json!({})).map(drop)
+        });
+        rehearsed.map_err(step("have the machine run a first command", id))
     }
 
     pub(super) fn finish(

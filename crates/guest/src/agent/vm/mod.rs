@@ -22,6 +22,7 @@ mod netlink;
 mod network;
 mod pieces;
 mod reader;
+mod rehearse;
 mod settle;
 
 use std::path::Path;
@@ -98,6 +99,10 @@ impl Machine {
                     let grown = settle::grow(bytes).await;
                     channel.answer(message.id, reported(grown)).await;
                 }
+                VmRequest::Rehearse => {
+                    let rehearsed = rehearse::rehearse().await;
+                    channel.answer(message.id, reported(rehearsed)).await;
+                }
                 VmRequest::Nonsense { message: why } => {
                     channel.answer(message.id, Failure::new(READ, &why).report()).await;
                 }
@@ -145,7 +150,7 @@ impl Asked {
                 VmRequest::Grow { bytes } => settle::grow(bytes).await,
                 VmRequest::Apply => change_files(group, channel.take_stream()).await,
                 VmRequest::Nonsense { message } => Err(Failure::new(READ, &message)),
-                VmRequest::Boot(_) => Err(Failure::new("boot", "the machine is up already")),
+                VmRequest::Boot(_) | VmRequest::Rehearse => Err(Failure::new("boot", "the machine is up already")),
             };
             channel.answer(message.id, reported(done)).await;
         }

@@ -52,6 +52,11 @@ pub(super) fn set_up(network: &VmNetwork) -> io::Result<()> {
     }
 }
 
+/// What programs of one machine talk to each other by.
+pub(super) fn raise_loopback() -> io::Result<()> {
+    Socket::open(None)?.ask(RTM_NEWLINK, 0, &link(LOOPBACK, IFF_UP))
+}
+
 /// One family: the address, the neighbour, the route.
 fn join(
     links: &Socket,
