@@ -15,6 +15,7 @@ mod merge;
 mod moving;
 mod pause;
 mod sleep;
+mod ssh;
 mod surfaces;
 mod upstream;
 
@@ -49,6 +50,7 @@ pub(crate) enum Group {
     Memory,
     Audit,
     Surfaces,
+    Ssh,
 }
 
 /// How much is measured.
@@ -140,7 +142,7 @@ impl Scale {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -160,6 +162,7 @@ impl Group {
         Self::Memory,
         Self::Audit,
         Self::Surfaces,
+        Self::Ssh,
     ];
 
     pub(crate) fn describe(self) -> &'static str {
@@ -182,6 +185,7 @@ impl Group {
             Self::Memory => "memory at a hundred thousand and a million entries, against chromadb",
             Self::Audit => "the audit log: durable events per second, verifying a million",
             Self::Gateway => "HTTP into a sandbox, against nginx",
+            Self::Ssh => "logging in over SSH and sftp, against OpenSSH's own server",
             Self::Surfaces => "E2B's, MCP's and our own clients, against a bare request",
         }
     }
@@ -216,6 +220,9 @@ impl Group {
             }
             Self::Surfaces => {
                 with_daemon(prepared, async |daemon| surfaces::measure(daemon, prepared, scale).await).await
+            }
+            Self::Ssh => {
+                with_daemon(prepared, async |daemon| ssh::measure(daemon, prepared, scale).await).await
             }
             Self::Gateway => {
                 with_daemon(prepared, async |daemon| gateway::measure(daemon, prepared, scale).await).await

@@ -20,6 +20,7 @@ mod own;
 mod rest;
 mod restore;
 mod server;
+mod ssh;
 mod telemetry;
 #[cfg(test)]
 mod testing;
