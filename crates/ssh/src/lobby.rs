@@ -1,6 +1,6 @@
 //! Which sandbox a login name means.
 
-use burrow_api::CreateSandbox;
+use burrow_api::{CreateSandbox, SandboxState};
 use burrow_client::{Client, ClientError};
 
 /// The name that makes one; `new+IMAGE` makes one of an image.
@@ -35,11 +35,16 @@ pub(crate) async fn find(client: &Client, login: &str) -> Result<Found, NoSandbo
     if !is_reference(login) {
         return Err(NoSandbox::Unknown);
     }
-    match client.sandbox(login).await {
-        Ok(found) => Ok(Found { id: found.id, given: found.name, is_new: false }),
-        Err(error) if error.is_not_found() => Err(NoSandbox::Unknown),
-        Err(error) => Err(NoSandbox::Failed(error)),
+    let found = match client.sandbox(login).await {
+        Ok(found) => found,
+        Err(error) if error.is_not_found() => return Err(NoSandbox::Unknown),
+        Err(error) => return Err(NoSandbox::Failed(error)),
+    };
+    // One that sleeps is woken by what is done in it; one that is stopped has to be told.
+    if found.state == SandboxState::Stopped {
+        client.wake_sandbox(&found.id).await.map_err(NoSandbox::Failed)?;
     }
+    Ok(Found { id: found.id, given: found.name, is_new: false })
 }
 
 /// The image, if it names one.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use russh::{ChannelMsg, ChannelReadHalf};
 
 use crate::listing::{Held, LeftOpen};
@@ -28,19 +29,25 @@ enum Answer {
     Unclear,
 }
 
-pub(crate) async fn ask(reader: &mut ChannelReadHalf, output: &Output, mut left: Vec<LeftOpen>) -> Choice {
+/// What was chosen, and what was typed behind that.
+pub(crate) async fn ask(
+    reader: &mut ChannelReadHalf,
+    output: &Output,
+    mut left: Vec<LeftOpen>,
+) -> (Choice, Bytes) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = u64::try_from(now.as_millis()).unwrap_or_default();
     let ages: Vec<u64> = left.iter().map(|shell| now_ms.saturating_sub(shell.started_ms) / 1000).collect();
     output.say(&question(&ages)).await;
     let answer = tokio::time::timeout(PATIENCE, answer(reader, left.len())).await;
-    let choice = match answer.unwrap_or(Answer::Leave) {
+    let (answer, typed) = answer.unwrap_or((Answer::Leave, Bytes::new()));
+    let choice = match answer {
         Answer::Shell(index) => Choice::Back(left.swap_remove(index).held),
         Answer::New => Choice::New,
         Answer::Leave | Answer::Unclear => Choice::Leave,
     };
     output.say("\n").await;
-    choice
+    (choice, typed)
 }
 
 fn question(ages: &[u64]) -> String {
@@ -63,14 +70,14 @@ fn age(seconds: u64) -> String {
 }
 
 /// The first key that means something.
-async fn answer(reader: &mut ChannelReadHalf, count: usize) -> Answer {
+async fn answer(reader: &mut ChannelReadHalf, count: usize) -> (Answer, Bytes) {
     loop {
         match reader.wait().await {
-            None | Some(ChannelMsg::Close | ChannelMsg::Eof) => return Answer::Leave,
+            None | Some(ChannelMsg::Close | ChannelMsg::Eof) => return (Answer::Leave, Bytes::new()),
             Some(ChannelMsg::Data { data }) => {
-                let meant = data.iter().map(|key| meaning(*key, count));
-                if let Some(answer) = meant.into_iter().find(|answer| *answer != Answer::Unclear) {
-                    return answer;
+                let mut meant = data.iter().map(|key| meaning(*key, count)).enumerate();
+                if let Some((at, answer)) = meant.find(|(_, answer)| *answer != Answer::Unclear) {
+                    return (answer, data.slice(at + 1..));
                 }
             }
             Some(_) => {}

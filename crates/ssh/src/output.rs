@@ -7,7 +7,8 @@ use bytes::Bytes;
 use russh::server::{Handle, Msg};
 use russh::{ChannelWriteHalf, Sig};
 use tokio::sync::mpsc;
-use tokio_util::task::TaskTracker;
+
+use crate::visit::Visit;
 
 /// Pieces on their way, each at most a frame of the agent's.
 const QUEUE: usize = 8;
@@ -54,14 +55,16 @@ impl Room<'_> {
 }
 
 impl Output {
+    /// The task ends with the channel, or with the connection: a client that takes nothing is waited for until then.
     pub(crate) fn begin(
-        tasks: &TaskTracker,
+        visit: &Visit,
         writer: ChannelWriteHalf<Msg>,
         handle: Handle,
         terminal: bool,
     ) -> Self {
         let (queue, pieces) = mpsc::channel(QUEUE);
-        tasks.spawn(write(writer, handle, pieces));
+        let cut = visit.cut.clone();
+        visit.shared.tasks.spawn(async move { cut.run_until_cancelled(write(writer, handle, pieces)).await });
         Self { queue, terminal }
     }
 

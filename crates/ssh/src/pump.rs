@@ -6,6 +6,7 @@ use burrow_api::{Exec, OutputStream, SendSignal};
 use burrow_client::{
     AttachEvent, AttachMode, AttachOptions, AttachSender, Attachment, ClientError, InputClosed,
 };
+use bytes::Bytes;
 use russh::{ChannelMsg, ChannelReadHalf, Sig};
 
 use crate::input::Input;
@@ -29,6 +30,8 @@ pub(crate) enum Fate {
 pub(crate) struct Pump {
     talk: Talk,
     attachment: Attachment,
+    /// Typed before it was there.
+    typed: Bytes,
 }
 
 /// The side of the client.
@@ -52,7 +55,7 @@ pub(crate) async fn to(
     let options = AttachOptions { offset, mode: AttachMode::Lossless };
     // By its own id: whoever else takes the name meanwhile is not meant.
     let (sender, attachment) = visit.client().attach(&exec.sandbox_id, &exec.id, options).await?;
-    Ok(Pump { talk: Talk { exec, sender, fate, _held: held }, attachment })
+    Ok(Pump { talk: Talk { exec, sender, fate, _held: held }, attachment, typed: Bytes::new() })
 }
 
 /// Back to a shell that was left open.
@@ -69,10 +72,18 @@ pub(crate) async fn back(visit: &Arc<Visit>, held: Held, setting: &Setting) -> R
 }
 
 impl Pump {
+    /// What comes first.
+    pub(crate) fn with_input(self, typed: Bytes) -> Self {
+        Self { typed, ..self }
+    }
+
     pub(crate) async fn run(self, visit: &Visit, mut reader: ChannelReadHalf, output: &Output) -> Ending {
         let mut input = Input::new(visit.shared.input.clone());
         let mut closing = false;
-        let Self { talk, mut attachment } = self;
+        let Self { talk, mut attachment, typed } = self;
+        if !typed.is_empty() && input.push(typed).is_err() {
+            return talk.leave(visit).await;
+        }
         loop {
             let front = input.front();
             tokio::select! {
@@ -171,7 +182,7 @@ enum Heard {
 }
 
 /// May be dropped and called again: a piece is either taken whole or not at all.
-async fn feed(sender: &AttachSender, piece: Option<bytes::Bytes>, closing: bool) -> Result<(), InputClosed> {
+async fn feed(sender: &AttachSender, piece: Option<Bytes>, closing: bool) -> Result<(), InputClosed> {
     match piece {
         Some(piece) => sender.stdin(piece).await,
         None if closing => sender.close_stdin().await,

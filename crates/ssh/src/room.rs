@@ -50,7 +50,7 @@ pub(crate) async fn serve(visit: Arc<Visit>, channel: Channel<Msg>, handle: Hand
     let mut setting = Setting::default();
     let Some(wanted) = hear(&mut reader, &mut setting).await else { return };
     visit.moved();
-    let output = Output::begin(&visit.shared.tasks, writer, handle, setting.terminal.is_some());
+    let output = Output::begin(&visit, writer, handle, setting.terminal.is_some());
     let ending = match start(&visit, &mut reader, &output, &setting, wanted).await {
         Ok(Started::Running(pump)) => pump.run(&visit, reader, &output).await,
         Ok(Started::Told(ending)) => ending,
@@ -129,11 +129,13 @@ async fn start(
     if let (Wanted::Shell, Some(_), false) = (&wanted, setting.terminal, found.is_new) {
         let left = listing::left_open(visit, sandbox).await?;
         if !left.is_empty() {
-            match menu::ask(reader, output, left).await {
-                Choice::New => {}
+            let (choice, typed) = menu::ask(reader, output, left).await;
+            let pump = match choice {
+                Choice::New => begin(visit, sandbox, setting, wanted).await?,
+                Choice::Back(held) => pump::back(visit, held, setting).await?,
                 Choice::Leave => return Ok(Started::Told(Ending::Code(0))),
-                Choice::Back(held) => return pump::back(visit, held, setting).await.map(Started::running),
-            }
+            };
+            return Ok(Started::running(pump.with_input(typed)));
         }
     }
     begin(visit, sandbox, setting, wanted).await.map(Started::running)

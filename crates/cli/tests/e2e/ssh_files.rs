@@ -116,7 +116,9 @@ fn send_rsync(daemon: &Daemon) -> String {
     // The image's own C library is the one that its dynamic linker fits.
     let libraries = libraries.filter(|path| !path.contains("/libc.so"));
     for path in std::iter::once(program).chain(libraries) {
-        daemon.ok(&["cp", "-L", path, "web:/opt/rsync/"]);
+        let real = fs::canonicalize(path).unwrap();
+        let name = Path::new(path).file_name().unwrap().to_str().unwrap();
+        daemon.ok(&["cp", real.to_str().unwrap(), &format!("web:/opt/rsync/{name}")]);
     }
     "env LD_LIBRARY_PATH=/opt/rsync /opt/rsync/rsync".to_owned()
 }
