@@ -46,10 +46,6 @@ pub(crate) const ROWS: &[Row] = &[
     Row { id: "P-A7", what: "SFTP: .. and links", sandbox: &[], attack: above, control: above_weakly },
 ];
 
-fn port(ground: &Ground) -> u16 {
-    SshClient::stranger(&ground.daemon).port
-}
-
 /// How many bytes somebody takes before hanging up.
 fn pour(port: u16, first: &[u8], piece: &[u8]) -> io::Result<usize> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;

@@ -48,7 +48,11 @@ fn a_command_over_ssh_is_a_command() {
         .map(|number| {
             let line = format!("echo {number}");
             let mut command = client.ssh(&shared);
-            command.args([&path, "web@127.0.0.1", &line]).stdout(Stdio::piped()).spawn().unwrap()
+            command
+                .args([path.as_str(), "web@127.0.0.1", line.as_str()])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
         })
         .collect();
     for (number, child) in many.into_iter().enumerate() {
