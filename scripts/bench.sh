@@ -72,5 +72,7 @@ if ! has_clients; then
         say "the clients of E2B and MCP could not be installed"
 fi
 ! has_clients || clients=(--clients "$venv/bin/python")
+lib=()
+[ ! -d "$lib_dir/qemu" ] || lib=(--lib "$lib_dir")
 "$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" \
-    "${nginx[@]}" "${sshd[@]}" "${criu[@]}" "${chroma[@]}" "${mitmdump[@]}" "${clients[@]}" "$@"
+    "${nginx[@]}" "${sshd[@]}" "${criu[@]}" "${chroma[@]}" "${mitmdump[@]}" "${clients[@]}" "${lib[@]}" "$@"

@@ -62,8 +62,8 @@ main() {
     install_packages "${wanted[@]}"
     install_cargo
     install_criu
-    # The microVM driver is tried by tests; no sandbox runs in it yet.
-    case " $* " in *" --test "*) install_node && install_qemu ;; esac
+    install_qemu
+    case " $* " in *" --test "*) install_node ;; esac
     case " $* " in *" --bench "*) unpack_nginx && unpack_sshd ;; esac
 }
 

@@ -46,12 +46,12 @@ cleanup() {
     fi
     # Whatever a daemon that died left running.
     for path in $(awk '$3 ~ /^cgroup2?$/ {print $2}' /proc/mounts); do
-        [ -d "$path/$name" ] || continue
-        find "$path/$name" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | xargs -r kill -9 2>/dev/null || true
+        [ -d "$path/$name" ] || [ -d "$path/$name-vm" ] || continue
+        find "$path/$name" "$path/$name-vm" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | xargs -r kill -9 2>/dev/null || true
     done
     sleep 0.2
     for path in $(awk '$3 ~ /^cgroup2?$/ {print $2}' /proc/mounts); do
-        [ -d "$path/$name" ] && find "$path/$name" -depth -type d -exec rmdir {} + 2>/dev/null
+        find "$path/$name" "$path/$name-vm" -depth -type d -exec rmdir {} + 2>/dev/null || true
     done
     awk -v at="$work/" 'index($2, at) == 1 {print $2}' /proc/mounts | tac | xargs -r -n1 umount -l 2>/dev/null || true
     for path in "$place"/{sandboxes,staged,images,snapshots,replacing}/*; do
@@ -168,6 +168,26 @@ for version in "${versions[@]}"; do
     : > "$results/$version.err"
 done
 with_each "one address"
+
+# Once more where sandboxes are microVMs, emulated, with the newest client: every promise once.
+machines="info;commands: run;commands: background, list, kill;commands: stdin;pty;files: read, write;files: directories;files: watch"
+machines+=";ports: get_host, by token;pause, resume;pause without memory;auto-resume;snapshots;fork;network;kill"
+newest=py-2.63.0
+with_machines() {
+    local code=0 began=$SECONDS
+    kill "$daemon"
+    wait "$daemon" || true
+    begin "$address" "$(printf '%s\n' "qemu = \"$lib_dir/qemu\"" "kernel = \"$lib_dir/vm\"" 'accelerator = "emulation"' \
+        "[defaults]" 'driver = "microvm"' 'ram = "256M"' "cpu = 1" 'disk = "1G"')"
+    E2B_ONLY=$machines "$home/$newest/bin/python" scripts/e2b/scenario.py > "$results/microvms" 2> "$results/microvms.err" || code=$?
+    say "$newest, microVMs: $(grep -c '^ok ' "$results/microvms" || true) checks passed, $((SECONDS - began)) s"
+    if [ "$code" -ne 0 ] || [ "$(grep -c '^ok ' "$results/microvms")" -ne "$(tr ';' '\n' <<< "$machines" | wc -l)" ]; then
+        failed=1
+        say "$newest, microVMs: FAILED"
+        grep '^FAILED ' "$results/microvms" >&2 || tail -n 20 "$results/microvms.err" >&2
+    fi
+}
+[[ " ${versions[*]} " != *" $newest "* ]] || with_machines
 
 # Once more by names and over TLS, as with E2B itself: nothing is told but the domain. Names below `localhost` need no DNS.
 kill "$daemon"

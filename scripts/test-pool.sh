@@ -100,7 +100,7 @@ CONFIG
     cp "$state/state/catalog.db" "$pool/template/catalog.db.new"
     mv "$pool/template/catalog.db.new" "$pool/template/catalog.db"
     umount -l "$state"/run/* 2>/dev/null || true
-    rmdir /sys/fs/cgroup{,/*}/"burrow-template-$$" 2>/dev/null || true
+    rmdir /sys/fs/cgroup{,/*}/"burrow-template-$$"{,-vm} 2>/dev/null || true
     rm -rf "$state"
 }
 

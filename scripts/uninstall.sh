@@ -77,7 +77,7 @@ stop_daemon() {
 # Every directory of ours in every control group hierarchy, the deepest first.
 cgroup_dirs() {
     local top
-    for top in /sys/fs/cgroup/"$cgroup" /sys/fs/cgroup/*/"$cgroup"; do
+    for top in /sys/fs/cgroup/"$cgroup"{,-vm} /sys/fs/cgroup/*/"$cgroup"{,-vm}; do
         if [ -d "$top" ]; then find "$top" -depth -type d; fi
     done
 }

@@ -44,6 +44,8 @@ pub(crate) struct Prepared {
     pub(crate) mitmdump: Option<PathBuf>,
     /// A Python with the clients that people use.
     pub(crate) clients: Option<PathBuf>,
+    /// Where the set-up put QEMU and a kernel for microVMs.
+    pub(crate) lib: Option<PathBuf>,
     /// A file of LoCoMo.
     pub(crate) locomo: Option<PathBuf>,
     /// The ONNX files of all-MiniLM-L6-v2.
@@ -73,6 +75,7 @@ impl Prepared {
             chroma: arguments.chroma.clone(),
             mitmdump: arguments.mitmdump.clone(),
             clients: arguments.clients.clone(),
+            lib: arguments.lib.as_deref().map(absolute).transpose()?,
         })
     }
 
@@ -92,6 +95,10 @@ pub(crate) enum Kind {
     Roomy,
     /// Embeds with MiniLM.
     MiniLm,
+    /// Runs microVMs, and makes none ahead.
+    Machines,
+    /// The same, and keeps one ready.
+    MachinesAhead,
 }
 
 /// A running daemon. Dropping it removes all it made.
@@ -276,7 +283,8 @@ fn write_state(
     // All else is what users get: default limits, default log level, default number of ready networks.
     let (ready, more) = match kind {
         Kind::Usual => ("", String::new()),
-        Kind::Bare => ("ready = 0\n", String::new()),
+        Kind::Bare | Kind::Machines => ("ready = 0\n", String::new()),
+        Kind::MachinesAhead => ("ready = 1\n", String::new()),
         Kind::Roomy => ("", "[limits]\nsandboxes = 2000\n".to_owned()),
         Kind::MiniLm => {
             let folder = prepared.minilm.as_ref().expect("the group is left out without it");
@@ -284,10 +292,14 @@ fn write_state(
         }
     };
     let criu = prepared.criu.as_ref().map_or_else(String::new, |path| format!("criu = {path:?}\n"));
+    let machines = prepared.lib.as_ref().filter(|_| matches!(kind, Kind::Machines | Kind::MachinesAhead));
+    let machines = machines.map_or_else(String::new, |lib| {
+        format!("qemu = {:?}\nkernel = {:?}\n", lib.join("qemu"), lib.join("vm"))
+    });
     let text = format!(
         "listen = \"127.0.0.1:0\"\nstate_dir = {state:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n\
          [ssh]\nlisten = \"127.0.0.1:0\"\n\
-         [pool]\npath = {:?}\n{ready}[runtime]\n{criu}guest = {:?}\ncgroup = {:?}\n{more}",
+         [pool]\npath = {:?}\n{ready}[runtime]\n{criu}{machines}guest = {:?}\ncgroup = {:?}\n{more}",
         place.run_dir,
         at("admin.key"),
         place.pool,

@@ -113,8 +113,10 @@ impl Place {
             .filter_map(|line| {
                 let mut fields = line.split(' ').skip(1);
                 let (at, kind) = (fields.next()?, fields.next()?);
-                matches!(kind, "cgroup" | "cgroup2").then(|| Path::new(at).join(&self.cgroup))
+                matches!(kind, "cgroup" | "cgroup2").then(|| Path::new(at))
             })
+            // Containers' and microVMs'.
+            .flat_map(|at| [at.join(&self.cgroup), at.join(format!("{}-vm", self.cgroup))])
             .filter(|folder| folder.is_dir())
             .collect()
     }

@@ -62,6 +62,9 @@ struct Arguments {
     /// A Python with `e2b` and `mcp`, to measure what their users see; left out when absent.
     #[arg(long, value_name = "PATH")]
     clients: Option<PathBuf>,
+    /// Where the set-up put QEMU (`qemu`) and a kernel for microVMs (`vm`); microVMs are left out when absent.
+    #[arg(long, value_name = "PATH", env = "BURROW_TEST_LIB")]
+    lib: Option<PathBuf>,
     /// A file of LoCoMo, whose questions memory is asked; recall is left out when absent.
     #[arg(long, value_name = "PATH", env = "LOCOMO")]
     locomo: Option<PathBuf>,

@@ -12,6 +12,7 @@ mod interception;
 mod load;
 mod memory;
 mod merge;
+mod microvm;
 mod moving;
 mod pause;
 mod sleep;
@@ -51,6 +52,7 @@ pub(crate) enum Group {
     Audit,
     Surfaces,
     Ssh,
+    Microvm,
 }
 
 /// How much is measured.
@@ -163,6 +165,7 @@ impl Group {
         Self::Audit,
         Self::Surfaces,
         Self::Ssh,
+        Self::Microvm,
     ];
 
     pub(crate) fn describe(self) -> &'static str {
@@ -187,6 +190,7 @@ impl Group {
             Self::Gateway => "HTTP into a sandbox, against nginx",
             Self::Ssh => "logging in over SSH and sftp, against OpenSSH's own server",
             Self::Surfaces => "E2B's, MCP's and our own clients, against a bare request",
+            Self::Microvm => "microVMs, against a boot and against QEMU alone",
         }
     }
 
@@ -203,6 +207,7 @@ impl Group {
             Self::Idle => with_daemon(prepared, async |daemon| idle::measure(daemon, scale).await).await,
             Self::Load => with_daemon(prepared, async |daemon| load::measure(daemon, scale).await).await,
             Self::Import => import::measure(prepared, scale).await,
+            Self::Microvm => microvm::measure(prepared, scale).await,
             Self::Moving => with_daemon(prepared, async |daemon| moving::measure(daemon, scale).await).await,
             Self::Egress => egress::measure(prepared, scale).await,
             Self::Interception => interception::measure(prepared, scale).await,

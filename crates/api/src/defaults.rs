@@ -4,7 +4,8 @@
 pub const PORT: u16 = 7700;
 pub const URL: &str = "http://127.0.0.1:7700";
 pub const IMAGE: &str = "debian";
-pub const DRIVER: &str = "container";
+/// `microvm` where the processor can run them, else `container`.
+pub const DRIVER: &str = "auto";
 pub const RAM_MIB: u32 = 1024;
 pub const CPU_MILLIS: u32 = 2000;
 pub const PIDS: u32 = 1024;

@@ -24,6 +24,8 @@ pub struct Readiness {
 pub struct HostInfo {
     pub version: String,
     pub drivers: Vec<Driver>,
+    /// The driver of a sandbox whose creator does not say.
+    pub default_driver: String,
     pub pool_total_bytes: u64,
     pub pool_free_bytes: u64,
     pub sandboxes: u64,
@@ -37,6 +39,9 @@ pub struct Driver {
     pub pause: Ability,
     pub hibernate: Ability,
     pub limits: Ability,
+    /// By what its machines run, where there is more than one way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

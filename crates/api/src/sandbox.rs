@@ -24,7 +24,7 @@ pub struct CreateSandbox {
     /// Name or id of an image; `debian` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Runtime driver; the daemon's default when absent.
+    /// What isolates it, `container` or `microvm`; the daemon's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

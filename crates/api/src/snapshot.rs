@@ -101,7 +101,7 @@ pub struct Changes {
     pub paths: Vec<Change>,
     /// How many there are in all; at least, if there are `more`.
     pub total: u64,
-    /// So many have changed that only some were looked at.
+    /// Not all were looked at: there are too many, or they are on a microVM's disk, which only a diff reads.
     #[serde(default)]
     pub more: bool,
     /// Against which snapshot; absent: against the image.

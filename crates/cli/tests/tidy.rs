@@ -38,11 +38,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("audit", &["model"]),
     ("catalog", &["model"]),
     ("memory", &["model"]),
-    ("runtime", &["model", "network"]),
+    ("runtime", &["model", "network", "trees"]),
     ("vault", &["model"]),
     ("volumes", &["model"]),
     ("network", &["model"]),
-    ("guest", &[]),
+    ("guest", &["trees"]),
     ("images", &[]),
     ("trees", &[]),
 ];

@@ -19,6 +19,7 @@ mod openapi;
 mod own;
 mod rest;
 mod restore;
+mod runtimes;
 mod server;
 mod ssh;
 mod telemetry;

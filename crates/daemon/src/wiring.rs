@@ -5,7 +5,6 @@
 //!   SIGTERM: stop accepting ─► streams end, requests finish (bounded) ─► engine ─► gone; sandboxes go on
 //! ```
 
-use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +21,6 @@ use burrow_engine::{
 use burrow_model::State;
 use burrow_network::linux::LinuxNetwork;
 use burrow_portable::ExportKey;
-use burrow_runtime::container::ContainerRuntime;
 use burrow_volumes::btrfs::{BtrfsVolumes, PoolSource};
 use rustix::fs::{FlockOperation, flock};
 use tokio::net::TcpListener;
@@ -40,7 +38,7 @@ use crate::own::{OwnDoors, ServedDoors};
 use crate::rest::{self, App};
 use crate::server::{Patience, Server, Tls, TlsError};
 use crate::telemetry::{self, LogLevel};
-use crate::{admin_key, egress, guest_binary, vault};
+use crate::{admin_key, egress, guest_binary, runtimes, vault};
 
 /// What is under way when the daemon ends, and how long it may take. `burrow down` waits for a minute.
 const DRAIN: DrainTime = DrainTime { requests: Duration::from_secs(10), operations: Duration::from_secs(45) };
@@ -103,7 +101,7 @@ pub enum ServeError {
     Network { source: burrow_network::NetworkError },
     #[error("could not start the egress process")]
     Egress { source: burrow_egress::EgressError },
-    #[error("could not open the container driver")]
+    #[error("could not open a runtime driver")]
     Runtime { source: burrow_runtime::RuntimeError },
     #[error("could not open the audit log")]
     Audit { source: burrow_audit::StoreError },
@@ -229,7 +227,7 @@ impl Drop for Instance {
 }
 
 /// Closed to other users: what is in there belongs to sandboxes.
-fn make_directory(path: &Path) -> Result<(), ServeError> {
+pub(crate) fn make_directory(path: &Path) -> Result<(), ServeError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| ServeError::Directory {
         step: "make the directory",
         path: path.to_owned(),
@@ -263,6 +261,7 @@ async fn serve(
     let doors = OwnDoors::new();
     let (seams, egress, epochs) = open_seams(&config, accept_rollback).await?;
     let seams = Seams { own: Arc::new(ServedDoors(doors.clone())), ..seams };
+    let config = config.with_driver(&seams.runtimes);
     let catalog = seams.catalog.clone();
     let policy = Policy {
         images: image_policy(&config)?,
@@ -469,26 +468,16 @@ fn open_seams_blocking(
     let opened = egress::open(config, &program, network.clone());
     let doors = tokio::runtime::Handle::current().block_on(opened);
     let doors = doors.map_err(|source| ServeError::Egress { source })?;
-    // The set-up puts CRIU beside the program, apart from the distribution's own, which is often too old.
-    let beside = program.parent().map(|folder| folder.join("criu/sbin/criu")).filter(|criu| criu.is_file());
     let path = guest_source(config, &program);
     let guest =
         guest_binary::install(&path, volumes.root()).map_err(|source| ServeError::Guest { path, source })?;
-    let options = burrow_runtime::container::Options {
-        launcher: vec![program.into_os_string(), OsString::from("launcher")],
-        guest_binary: guest,
-        cgroup_parent: config.runtime.cgroup.clone(),
-        run_dir: config.run_dir.join("container"),
-        criu: config.runtime.criu.clone().or(beside).or_else(|| find_program("criu")),
-    };
-    make_directory(&options.run_dir)?;
-    let runtime = ContainerRuntime::open(options).map_err(|source| ServeError::Runtime { source })?;
+    let runtimes = runtimes::open(config, &program, &guest)?;
     let seams = Seams {
         catalog,
         volumes,
         network,
         egress: doors,
-        runtimes: vec![runtime],
+        runtimes,
         images: Arc::new(builder(config)),
         clock,
         memory,
@@ -553,11 +542,6 @@ fn mirror(config: &Config) -> Option<burrow_volumes::debian::Mirror> {
 fn guest_source(config: &Config, program: &Path) -> PathBuf {
     let beside = || program.parent().unwrap_or(Path::new("/")).join("burrow-guest");
     config.runtime.guest.clone().unwrap_or_else(beside)
-}
-
-fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
 pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {

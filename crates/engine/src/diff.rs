@@ -4,19 +4,21 @@
 //!   both held still ─► where their lines part ─► what each changed since, by the pool ─► these names, looked at in both
 //! ```
 //!
-//! Takes as long as there are changes. Two trees without a common past are compared as a whole.
+//! What is on disks of its own is read in a machine first: see [`crate::disks`]. Takes as long as there are changes. Two trees without a common past are compared as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use burrow_model::TenantId;
+use burrow_runtime::Runtime;
 use burrow_trees::diff::{self, Difference};
 use burrow_trees::glob::Glob;
 use burrow_trees::text::{self, Unified};
 use burrow_trees::{Root, TreeError, noise};
 use burrow_volumes::{ChangedPath, Comparison, Times, Tree, VolumeError};
 
+use crate::disks::{self, Parts};
 use crate::frozen::{Held, TreeOf, common};
 use crate::shared::Shared;
 use crate::{Engine, EngineError};
@@ -82,6 +84,14 @@ impl Engine {
     ) -> Result<Diffed, EngineError> {
         let shared = &self.shared;
         let base = common(shared, tenant, old, new).await?;
+        let driver = match disks::driver_of(shared, old)? {
+            Some(driver) => Some(driver),
+            None => disks::driver_of(shared, new)?,
+        };
+        if let Some(driver) = driver {
+            let compared = diff_disks(shared, tenant, &driver, [old, new], options).await?;
+            return Ok(Diffed { base, ..compared });
+        }
         let (held_old, held_new) = (Held::hold(shared, old).await?, Held::hold(shared, new).await?);
         let compared = async {
             let names = names(shared, base.as_ref(), &held_old, &held_new).await?;
@@ -92,6 +102,27 @@ impl Engine {
         held_new.let_go().await;
         Ok(Diffed { base, ..compared? })
     }
+}
+
+/// Two of which one at least is on a disk.
+async fn diff_disks(
+    shared: &Arc<Shared>,
+    tenant: &TenantId,
+    driver: &Arc<dyn Runtime>,
+    [old, new]: [&TreeOf; 2],
+    options: DiffOptions,
+) -> Result<Diffed, EngineError> {
+    let old = disks::hold(shared, tenant, driver, old).await?;
+    let new = disks::hold(shared, tenant, driver, new).await?;
+    let wanted = |path: &[u8]| is_wanted(path, &options);
+    let parts = disks::parts(shared, driver, &[&old.held.path, &new.held.path], wanted).await;
+    old.held.let_go().await;
+    new.held.let_go().await;
+    let Parts { trees, identities: _, changed, scratch } = parts?;
+    let names = changed.into_iter().flatten().map(|one| one.path).collect();
+    let compared = look(trees[0].clone(), trees[1].clone(), Some(names), options).await;
+    scratch.let_go().await;
+    compared
 }
 
 /// Names at which two trees may differ; `None`: nobody knows, so all.

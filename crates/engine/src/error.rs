@@ -186,6 +186,8 @@ pub enum EngineError {
     RaceGoesOn { id: RaceId },
     #[error("race `{id}` has no winner whose sandbox is there")]
     NoWinner { id: RaceId },
+    #[error("`{what}` has no disk of the driver `{driver}` to compare with")]
+    OtherForm { what: String, driver: &'static str },
     #[error("the two differ in more than {changed} paths, which is too much to look at")]
     TooDifferent { changed: usize },
     #[error("the daemon is shutting down")]
@@ -293,6 +295,9 @@ impl EngineError {
             Self::TreeNotFound { .. } => {
                 Some("`burrow ls`, `burrow snapshot ls --all` and `burrow image ls` list what there is")
             }
+            Self::OtherForm { .. } => Some(
+                "compare sandboxes of one driver; `burrow image commit` makes an image of one, which can be compared with both",
+            ),
             Self::TooDifferent { .. } => {
                 Some("compare with something nearer to it: `burrow tree` shows what came from what")
             }
@@ -344,6 +349,7 @@ fn runtime_hint(error: &RuntimeError) -> Option<&'static str> {
         | RuntimeError::Host { .. }
         | RuntimeError::NotAhead { .. }
         | RuntimeError::Dump { .. }
+        | RuntimeError::Disks { .. }
         | RuntimeError::Injected => None,
     }
 }

@@ -83,9 +83,12 @@ pub const MOVING_POINTS: &[&str] = &[
     "import.settled",
 ];
 
+/// Points on the way to what microVMs of an image start from.
+pub const DISK_POINTS: &[&str] = &["disk.made", "template.made"];
+
 #[cfg(any(feature = "faults", debug_assertions))]
 fn is_known(point: &str) -> bool {
-    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS, MERGE_POINTS, MOVING_POINTS]
+    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS, MERGE_POINTS, MOVING_POINTS, DISK_POINTS]
         .iter()
         .any(|points| points.contains(&point))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burrow_catalog::SandboxRow;
-use burrow_model::{Image, ImageId, Snapshot, SnapshotId, TenantId};
+use burrow_model::{Image, ImageId, Snapshot, SnapshotId, State, TenantId};
 use burrow_volumes::Tree;
 
 use crate::EngineError;
@@ -51,6 +51,7 @@ impl Held {
         match of {
             TreeOf::Sandbox(row) => {
                 let frozen = SnapshotId::generate();
+                settle(shared, row).await;
                 volumes.freeze(&frozen, &row.id).await?;
                 let (tree, path) = (Tree::Frozen(frozen.clone()), PathBuf::new());
                 let mut held = Self { tree, path, shared: shared.clone(), _pin: None, frozen: Some(frozen) };
@@ -89,6 +90,22 @@ impl Drop for Held {
             let shared = self.shared.clone();
             runtime.spawn(async move { thaw(&shared, &frozen).await });
         }
+    }
+}
+
+/// What its processes have written is in its files, where those are on a disk that only its machine knows. One that does not
+/// answer is taken as if the power had failed: its disk has a journal.
+async fn settle(shared: &Shared, row: &SandboxRow) {
+    if row.state != State::Running {
+        return;
+    }
+    let settled =
+        async { Ok::<_, EngineError>(shared.runtime(&row.spec.driver)?.settle_files(&row.id).await?) };
+    if let Err(error) = settled.await {
+        tracing::warn!(
+            sandbox = %row.id, error = &error as &dyn std::error::Error,
+            "a machine that is compared may hold files back that it has not written yet"
+        );
     }
 }
 

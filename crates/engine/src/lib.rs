@@ -17,6 +17,7 @@ mod activity;
 mod actor;
 mod clock;
 mod diff;
+mod disks;
 mod dump;
 mod egress;
 mod engine;
@@ -25,6 +26,7 @@ mod events;
 mod execs;
 
 pub mod faults;
+mod forms;
 mod frozen;
 mod gc;
 mod guest;

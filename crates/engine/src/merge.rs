@@ -6,23 +6,29 @@
 //! ```
 //!
 //! The parent stands still from its snapshot to the commit, so the snapshot is what the plan is made of, what a failure or
-//! a crash goes back to (file by file, in place: processes stay), and what `restore` undoes the merge with. What is
+//! a crash goes back to (file by file, in place: processes stay), and what `restore` undoes the merge with. Where files are
+//! on a disk of the machine's own (see [`crate::disks`]), the snapshot has its RAM too, and going back is a restore. What is
 //! remembered comes after the files are final; a merge of memory that was cut short is repeated, which adds nothing twice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use burrow_catalog::{MergeRow, MergeState, SandboxRow};
 use burrow_memory::merge::{EntryPolicy, KvPolicy, MergeOptions as MemoryOptions, Merged as MemoryMerged};
 use burrow_model::{ChangeKind, MergeId, SandboxId, Snapshot, SnapshotId, TenantId};
+use burrow_runtime::Runtime;
 use burrow_trees::apply::{self, Sources};
-use burrow_trees::plan::{Action, Changed, Conflict, OtherNames, Plan, Policies, Since, Three, Trees, plan};
+use burrow_trees::plan::{
+    Action, Changed, Conflict, OtherNames, Plan, Policies, Side, Since, Three, Trees, plan,
+};
 use burrow_trees::{Root, TreeError, noise};
 use burrow_volumes::{ChangedPath, Tree};
 use serde::{Deserialize, Serialize};
 
 use crate::actor::{Command, StateCommand};
 use crate::diff::{blocking, changed_since};
+use crate::disks::{self, Identities, InPart, Parts, Scratch};
 use crate::frozen::{Held, TreeOf, common};
 use crate::shared::Shared;
 use crate::{Engine, EngineError, faults};
@@ -140,6 +146,8 @@ pub(crate) struct Planned {
     pub(crate) trees: Trees,
     pub(crate) changes: MergeChanges,
     pub(crate) noise: BTreeMap<&'static str, u64>,
+    /// Where the trees are, if not where they always are; goes with this.
+    pub(crate) _scratch: Option<Scratch>,
 }
 
 impl Engine {
@@ -187,8 +195,9 @@ impl Engine {
         base_id: SnapshotId,
         options: &MergeOptions,
     ) -> Result<Merged, EngineError> {
-        let by_theirs = changed_since(&self.shared, base, theirs).await?;
-        let planned = planned(&self.shared, base, ours, theirs, by_theirs, options).await?;
+        let driver = disks::with_disks(&self.shared, &parent.spec.driver)?;
+        let sides = sides(&self.shared, driver.as_ref(), base, ours, theirs, None).await?;
+        let planned = planned(sides, options).await?;
         let memory = memory_merge(&self.shared, parent, child, options.memory, true).await?;
         Ok(Merged {
             parent: parent.id.clone(),
@@ -234,37 +243,86 @@ impl PastMerge {
     }
 }
 
-/// What is to be done to `ours`.
-pub(crate) async fn planned(
+/// The three sides of a merge, as far as they are needed.
+pub(crate) struct Sides {
+    base: PathBuf,
+    ours: PathBuf,
+    theirs: PathBuf,
+    by_ours: Vec<ChangedPath>,
+    by_theirs: Vec<ChangedPath>,
+    names: Box<dyn OtherNames + Send>,
+    on_disks: Option<OnDisks>,
+}
+
+/// Of sides that are on disks.
+struct OnDisks {
+    /// How files of base, ours and theirs are told apart.
+    identities: [Identities; 3],
+    /// Where the parts of them are.
+    scratch: Scratch,
+}
+
+/// Looks for what each side changed; `by_theirs`, where somebody did already. `driver`: they are on its disks.
+pub(crate) async fn sides(
     shared: &Arc<Shared>,
+    driver: Option<&Arc<dyn Runtime>>,
     base: &Held,
     ours: &Held,
     theirs: &Held,
-    by_theirs: Vec<ChangedPath>,
-    options: &MergeOptions,
-) -> Result<Planned, EngineError> {
-    let by_ours = changed_since(shared, base, ours).await?;
-    let names = OfTheirs {
-        shared: shared.clone(),
-        tree: theirs.tree.clone(),
-        runtime: tokio::runtime::Handle::current(),
+    by_theirs: Option<Vec<ChangedPath>>,
+) -> Result<Sides, EngineError> {
+    if let Some(driver) = driver {
+        let roots = [&*base.path, &*ours.path, &*theirs.path];
+        let parts = disks::parts(shared, driver, &roots, |path| !noise::is_hosts(path)).await?;
+        let Parts { trees, identities, changed, scratch } = parts;
+        let mut identities: [Identities; 3] = identities.try_into().expect("one list for each disk");
+        for (tree, identities) in trees.iter().zip(&mut identities) {
+            InPart::read(tree.clone()).await?.complete(identities);
+        }
+        let ([base, ours, theirs], [by_ours, by_theirs]) = (
+            trees.try_into().expect("a tree for each disk"),
+            changed.try_into().expect("a list for each side"),
+        );
+        let names = Box::new(InPart::read(PathBuf::clone(&theirs)).await?);
+        let on_disks = Some(OnDisks { identities, scratch });
+        return Ok(Sides { base, ours, theirs, by_ours, by_theirs, names, on_disks });
+    }
+    let by_theirs = match by_theirs {
+        Some(by_theirs) => by_theirs,
+        None => changed_since(shared, base, theirs).await?,
     };
-    let paths = (base.path.clone(), ours.path.clone(), theirs.path.clone());
+    let by_ours = changed_since(shared, base, ours).await?;
+    let runtime = tokio::runtime::Handle::current();
+    let names = Box::new(OfTheirs { shared: shared.clone(), tree: theirs.tree.clone(), runtime });
+    let (base, ours, theirs) = (base.path.clone(), ours.path.clone(), theirs.path.clone());
+    Ok(Sides { base, ours, theirs, by_ours, by_theirs, names, on_disks: None })
+}
+
+/// What is to be done to `ours`.
+pub(crate) async fn planned(sides: Sides, options: &MergeOptions) -> Result<Planned, EngineError> {
+    let Sides { base, ours, theirs, by_ours, by_theirs, names, on_disks } = sides;
     let (policies, all) = (options.policies.clone(), options.all);
     blocking(move || {
         let trees =
-            Trees { base: Root::open(&paths.0)?, ours: Root::open(&paths.1)?, theirs: Root::open(&paths.2)? };
+            Trees { base: Root::open(&base)?, ours: Root::open(&ours)?, theirs: Root::open(&theirs)? };
         let (by_theirs, noise) = without_noise(by_theirs, all);
         // Where ours alone has changed something, nothing comes of it, but for what is in directories that theirs has
         // changed, and what was moved.
         let [by_ours, by_theirs] = [by_ours, by_theirs].map(since_base);
-        let gathered = trees.gather(&by_ours, &by_theirs)?;
+        let mut gathered = trees.gather(&by_ours, &by_theirs)?;
+        if let Some(OnDisks { identities: [base, ours, theirs], .. }) = &on_disks {
+            gathered.identify(&|side, path| match side {
+                Side::Base => base.get(path).copied(),
+                Side::Ours => ours.get(path).copied(),
+                Side::Theirs => theirs.get(path).copied(),
+            });
+        }
         let missing = |three: &Three| three.ours.is_none();
         let added =
             gathered.names.iter().filter(|(_, three)| missing(three)).map(|(path, _)| path.clone()).collect();
-        let plan = plan(gathered, &trees, &names, &policies)?;
+        let plan = plan(gathered, &trees, &*names, &policies)?;
         let changes = told(&added, &plan);
-        Ok(Planned { plan, trees, changes, noise })
+        Ok(Planned { plan, trees, changes, noise, _scratch: on_disks.map(|on_disks| on_disks.scratch) })
     })
     .await
 }

@@ -7,7 +7,7 @@ use burrow_catalog::SandboxRow;
 use burrow_guest::protocol::{Boot, GENERATION, PORT};
 use burrow_model::SandboxId;
 use burrow_network::{GATEWAY_V4, SANDBOX_V4};
-use burrow_runtime::{BootOptions, FinishOptions, RestoreOptions, Runtime};
+use burrow_runtime::{BootOptions, FinishOptions, Form, RestoreOptions, Runtime, Template};
 
 use crate::activity::{Activity, Cut};
 use crate::actor::Live;
@@ -17,24 +17,45 @@ use crate::shared::Shared;
 use crate::stock::Ready;
 use crate::{EngineError, Guest, egress, faults, secrets, services};
 
-/// Network, then its doors and the machine, which finds out at its boot if its files were another's (`renew`). The caller
-/// unwinds when this fails.
+/// How a machine begins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beginning {
+    /// Its files were another's: it finds out at its boot.
+    pub(crate) renew: bool,
+    pub(crate) template: Option<Template>,
+}
+
+/// A network for a machine of this driver.
+pub(crate) async fn connect(
+    shared: &Shared,
+    runtime: &dyn Runtime,
+    id: &SandboxId,
+) -> Result<burrow_network::Link, EngineError> {
+    Ok(match runtime.form() {
+        Form::Tree => shared.seams.network.connect(id).await?,
+        // Its card is plugged in by whoever starts the machine.
+        Form::Disk => shared.seams.network.connect_later(id).await?,
+    })
+}
+
+/// Network, then its doors and the machine. The caller unwinds when this fails.
 pub(crate) async fn bring_up(
     shared: &Shared,
     row: &SandboxRow,
     root: PathBuf,
     operation: Operation,
-    renew: bool,
+    start: Beginning,
 ) -> Result<Live, EngineError> {
     let runtime = shared.runtime(&row.spec.driver)?;
-    let link = shared.seams.network.connect(&row.id).await?;
+    let link = connect(shared, &*runtime, &row.id).await?;
     faults::hit(if operation == Operation::Create { "create.network" } else { "start.network" })?;
     let options = BootOptions {
         root,
         attachment: link.attachment,
         hostname: hostname(row),
         limits: row.spec.limits,
-        boot_document: boot_document(shared, row, renew).await?,
+        boot_document: boot_document(shared, row, start.renew).await?,
+        template: start.template,
     };
     // Side by side, since neither needs the other; a program inside must not find a network that is not there yet,
     // which is why both are done before anybody is answered.

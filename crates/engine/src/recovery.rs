@@ -26,7 +26,7 @@ use crate::actor::{self, Live};
 use crate::journal::{Detail, Operation, Settlement};
 use crate::operations::unwind;
 use crate::shared::Shared;
-use crate::{EngineError, Guest, egress, images, memory, merge, own, snapshots, stock};
+use crate::{EngineError, Guest, egress, forms, images, memory, merge, own, snapshots, stock};
 
 /// Sandboxes looked at side by side.
 const PARALLEL: usize = 16;
@@ -158,7 +158,7 @@ async fn go_on_with_restore(
         // It was removed meanwhile, by hand: the files that are there are what there is.
         return mark_stopped(shared, row, Some(operation.id.clone())).await;
     };
-    let disk_bytes = u64::from(row.spec.limits.disk_mib) * burrow_model::MIB;
+    let disk_bytes = forms::volume_bytes(shared, &row.spec);
     shared.seams.volumes.replace_from_snapshot(&row.id, &snapshot.id, disk_bytes).await?;
     let now_ms = shared.now_ms();
     let change = actor::restored(row, &snapshot, detail, now_ms);

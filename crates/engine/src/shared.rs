@@ -50,11 +50,13 @@ impl Shared {
     pub(crate) fn new(seams: Seams, policy: Policy) -> Arc<Self> {
         let (alive, ended) = mpsc::channel(1);
         let images = ImageWork::new(&policy.images);
+        let disks = |runtime: &&Arc<dyn Runtime>| runtime.form() == burrow_runtime::Form::Disk;
+        let heavy = seams.runtimes.iter().filter(disks).map(|runtime| runtime.name()).collect();
         let moving = MovingWork::new(&policy.moving);
         Arc::new(Self {
             recorder: Recorder::spawn(seams.catalog.clone()),
             seams,
-            stock: Arc::new(Stock::new(policy.stock.clone())),
+            stock: Arc::new(Stock::new(policy.stock.clone(), heavy)),
             egress: Arc::new(EgressLog::new()),
             policy,
             registry: Registry::default(),
@@ -76,6 +78,12 @@ impl Shared {
     pub(crate) fn runtime(&self, driver: &str) -> Result<Arc<dyn Runtime>, EngineError> {
         let found = self.seams.runtimes.iter().find(|runtime| runtime.name() == driver);
         found.cloned().ok_or_else(|| EngineError::DriverUnknown { what: crate::engine::shown(driver) })
+    }
+
+    /// A driver whose machines keep a tree of files, as layers of images are.
+    pub(crate) fn tree_driver(&self) -> &'static str {
+        let trees = |runtime: &&Arc<dyn Runtime>| runtime.form() == burrow_runtime::Form::Tree;
+        self.seams.runtimes.iter().find(trees).map_or("container", |runtime| runtime.name())
     }
 
     /// Image configurations never change, so they are kept once read.

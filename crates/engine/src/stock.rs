@@ -26,9 +26,9 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::journal::Operation;
-use crate::operations::remove;
+use crate::operations::{connect, remove};
 use crate::shared::Shared;
-use crate::{EngineError, StockPolicy, faults};
+use crate::{EngineError, StockPolicy, faults, forms};
 
 /// Kinds kept at once. More would hold RAM and disk for sandboxes that may never come.
 const KINDS_MAX: usize = 3;
@@ -39,6 +39,9 @@ const SEEN_MAX: usize = 16;
 /// Made side by side. A snapshot waits for the disk and a machine for the processor, so two go well together; more
 /// would take the machine from those who use it.
 const PARALLEL: usize = 2;
+
+/// Kept of a kind whose machines are heavy.
+const HEAVY_READY: usize = 2;
 
 /// After a take, the sandbox's first commands come first: the stock is filled again when nothing was taken for this
 /// long, or at once when half of it is gone.
@@ -82,16 +85,18 @@ struct State {
     seen: VecDeque<Kind>,
     ready: Vec<Ready>,
     making: Vec<Kind>,
+    heavy: Vec<&'static str>,
     /// Filling goes on until all kinds are full.
     filling: bool,
     closed: bool,
 }
 
 impl Stock {
-    pub(crate) fn new(policy: StockPolicy) -> Self {
+    /// `heavy` names drivers whose machines take tens of megabytes each.
+    pub(crate) fn new(policy: StockPolicy, heavy: Vec<&'static str>) -> Self {
         Self {
             policy,
-            state: Mutex::default(),
+            state: Mutex::new(State { heavy, ..State::default() }),
             changed: Notify::new(),
             worker: tokio::sync::Mutex::default(),
         }
@@ -161,7 +166,7 @@ impl Stock {
     /// Decides whether it is time to fill: it is, once it was quiet or half is gone, until all is full.
     fn note_pace(&self, quiet: bool) {
         let mut state = self.lock();
-        let full = state.kinds.iter().all(|kind| state.count(kind) >= self.policy.ready);
+        let full = state.kinds.iter().all(|kind| state.count(kind) >= state.wanted(kind, self.policy.ready));
         state.filling = !full && (state.filling || quiet || state.is_low(self.policy.ready));
     }
 
@@ -206,6 +211,7 @@ impl State {
     fn missing(&self, wanted: usize) -> Vec<Kind> {
         let mut missing = Vec::new();
         for kind in &self.kinds {
+            let wanted = self.wanted(kind, wanted);
             missing.extend(std::iter::repeat_n(kind.clone(), wanted.saturating_sub(self.count(kind))));
         }
         missing.truncate(PARALLEL.saturating_sub(self.making.len()));
@@ -214,7 +220,12 @@ impl State {
 
     /// Whether half of some kind, or more, is gone.
     fn is_low(&self, wanted: usize) -> bool {
-        self.kinds.iter().any(|kind| self.count(kind) <= wanted / 2)
+        self.kinds.iter().any(|kind| self.count(kind) <= self.wanted(kind, wanted) / 2)
+    }
+
+    /// How many of a kind are kept where so many are asked for.
+    fn wanted(&self, kind: &Kind, ready: usize) -> usize {
+        if self.heavy.contains(&kind.driver.as_str()) { ready.min(HEAVY_READY) } else { ready }
     }
 
     /// Ready, or about to be.
@@ -370,9 +381,10 @@ async fn try_make(shared: &Shared, kind: &Kind, id: &SandboxId) -> Result<Ready,
     faults::hit("stock.row")?;
     let seams = &shared.seams;
     let runtime = shared.runtime(&kind.driver)?;
-    let root = seams.volumes.create(id, &kind.image, disk_bytes(kind)).await?;
+    let start = forms::start_of(shared, &kind.tenant, &kind.image, &runtime, &kind.limits).await?;
+    let root = seams.volumes.create(id, &start.volume, forms::bytes_of(runtime.form(), &kind.limits)).await?;
     faults::hit("stock.volume")?;
-    let link = seams.network.connect(id).await?;
+    let link = connect(shared, &*runtime, id).await?;
     faults::hit("stock.network")?;
     let options = BootOptions {
         root,
@@ -380,6 +392,7 @@ async fn try_make(shared: &Shared, kind: &Kind, id: &SandboxId) -> Result<Ready,
         hostname: id.to_string(),
         limits: kind.limits,
         boot_document: Vec::new(),
+        template: start.template.clone(),
     };
     let begun = runtime.begin(id, options).await?;
     faults::hit("stock.machine")?;
@@ -468,5 +481,18 @@ mod tests {
         assert_eq!(state.missing(100).len(), PARALLEL - 1);
         state.making.push(kind);
         assert_eq!(state.missing(3).len(), 0);
+    }
+
+    #[test]
+    fn of_what_is_heavy_few_are_kept() {
+        let mut state = State { heavy: vec!["sim"], ..State::default() };
+        let kind = kind(64);
+        state.note_use(&kind, true);
+        assert_eq!(
+            (state.wanted(&kind, 8), state.wanted(&kind, 1), state.wanted(&kind, 0)),
+            (HEAVY_READY, 1, 0)
+        );
+        state.making.extend([kind.clone(), kind]);
+        assert_eq!(state.missing(8).len(), 0);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use burrow_guest::protocol::{VM_ROLE, VM_TRIAL_ROLE};
+use burrow_guest::protocol::{VM_READER_ROLE, VM_ROLE, VM_TRIAL_ROLE};
 
 fn main() -> std::process::ExitCode {
     let mut arguments = std::env::args_os();
@@ -23,6 +23,9 @@ fn main() -> std::process::ExitCode {
     for argument in arguments {
         if argument == VM_ROLE {
             return burrow_guest::agent::run_vm();
+        }
+        if argument == VM_READER_ROLE {
+            burrow_guest::agent::run_vm_reader();
         }
         if argument == VM_TRIAL_ROLE {
             burrow_guest::agent::end_vm();

@@ -100,7 +100,8 @@ pub struct Changes {
     pub paths: Vec<Change>,
     /// How many there are, listed or not.
     pub total: u64,
-    /// There are others that nobody counted: with so many, that takes longer than the snapshot itself.
+    /// There may be others that nobody counted: with so many, or where they are on a disk of the machine's own, that takes
+    /// longer than the snapshot itself.
     #[serde(default)]
     pub more: bool,
     /// Compared with what. `None`: with the image.

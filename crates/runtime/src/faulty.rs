@@ -9,9 +9,10 @@ use std::path::Path;
 use async_trait::async_trait;
 use burrow_model::{Fails, Fault, Limits, SandboxId};
 
+use crate::disks::{Disks, Give, OpenDisks};
 use crate::{
-    Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine, Obstacle,
-    OpenFile, RestoreOptions, Runtime, RuntimeError,
+    Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Form, Incidents, Machine, Obstacle,
+    OpenFile, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
 };
 
 /// `inner`, but one of its calls fails.
@@ -53,6 +54,34 @@ impl<R: Runtime> Runtime for Faulty<R> {
 
     async fn prepare_image(&self, root: &Path) -> io::Result<()> {
         self.inner.prepare_image(root).await
+    }
+
+    fn form(&self) -> Form {
+        self.inner.form()
+    }
+
+    async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
+        self.inner.make_disk(tree, into).await
+    }
+
+    fn template_kind(&self, limits: &Limits) -> Option<String> {
+        self.inner.template_kind(limits)
+    }
+
+    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
+        self.run(self.inner.make_template(id, options)).await
+    }
+
+    async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        self.run(self.inner.settle_files(id)).await
+    }
+
+    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn Disks>, RuntimeError> {
+        self.run(self.inner.open_disks(options)).await
+    }
+
+    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+        self.run(self.inner.change_files(id, give)).await
     }
 
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
@@ -162,6 +191,7 @@ mod tests {
             hostname: "faulty".to_owned(),
             limits: LIMITS,
             boot_document: Vec::new(),
+            template: None,
         }
     }
 

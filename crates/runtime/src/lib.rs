@@ -9,6 +9,7 @@
 mod cgroup;
 pub mod conformance;
 pub mod container;
+pub mod disks;
 mod dump;
 pub mod faulty;
 mod launcher;
@@ -41,6 +42,53 @@ pub trait Runtime: fmt::Debug + Send + Sync {
 
     /// What this driver can do here, probed once at start-up.
     fn capabilities(&self) -> Capabilities;
+
+    /// What its machines keep their files in.
+    fn form(&self) -> Form {
+        Form::Tree
+    }
+
+    /// Makes of a tree of files the disk that machines of this driver start from, in the empty directory `into`. Only of a
+    /// driver whose form is [`Form::Disk`].
+    async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
+        let _ = (tree, into);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Tells templates apart: machines with these limits can be made of one that was made under the same text. `None`: this
+    /// driver has no templates.
+    fn template_kind(&self, limits: &Limits) -> Option<String> {
+        let _ = limits;
+        None
+    }
+
+    /// Boots a machine up to where it would be told who it is, writes it down, and ends it. `id` is of no sandbox; what is
+    /// left under it after a crash, `destroy` removes.
+    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
+        let _ = options;
+        Err(RuntimeError::NotAhead { id: id.clone() })
+    }
+
+    /// Returns when what the machine's processes have written so far is in its files, as the host sees them. Of a paused
+    /// one it is already.
+    async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let _ = id;
+        Ok(())
+    }
+
+    /// Reads disks of this driver's machines in a machine of its own, which has nothing else and is thrown away.
+    async fn open_disks(&self, options: disks::OpenDisks) -> Result<Box<dyn disks::Disks>, RuntimeError> {
+        let _ = options;
+        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have none", self.name()) })
+    }
+
+    /// Does to the files of a *paused* machine what `give` writes, as [`burrow_trees::carry::send_actions`] does, by its
+    /// agent and while nobody else runs in it; it is on the disk then, and the machine is paused as before. After a failure
+    /// some of it may have been done. Only of a driver whose form is [`Form::Disk`].
+    async fn change_files(&self, id: &SandboxId, give: disks::Give) -> Result<(), RuntimeError> {
+        let _ = (id, give);
+        Err(RuntimeError::Disks { reason: format!("machines of the driver `{}` have none", self.name()) })
+    }
 
     /// Puts into an image's files what every machine from it would else be given at its boot. Called once, while the
     /// image can still be written; a boot from files that were never prepared works too, and takes longer.
@@ -153,13 +201,45 @@ pub trait Runtime: fmt::Debug + Send + Sync {
 
 #[derive(Debug)]
 pub struct BootOptions {
-    /// Root directory of the sandbox's files, as seen by the host.
+    /// Root directory of the sandbox's files, as seen by the host; of a driver with disks, the directory that holds one.
     pub root: PathBuf,
     pub attachment: Attachment,
     pub hostname: String,
     pub limits: Limits,
     /// JSON the guest reads at boot (`burrow_guest::protocol::Boot`); opaque here, and secret.
     pub boot_document: Vec<u8>,
+    /// A machine that was booted before, to go on from instead of booting: `root` holds a copy of the very disk it was
+    /// booted with. [`RuntimeError::Unfit`]: it cannot be used here.
+    pub template: Option<Template>,
+}
+
+/// What a driver's machines keep their files in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A tree of the host's files.
+    Tree,
+    /// One file, which is a disk that the host does not look into.
+    Disk,
+}
+
+#[derive(Debug)]
+pub struct TemplateOptions {
+    /// The directory with the disk, which the boot changes: it is the template's from then on.
+    pub root: PathBuf,
+    /// An empty directory for the dump.
+    pub images: PathBuf,
+    /// Of the machines that will be made of it.
+    pub limits: Limits,
+    pub attachment: Attachment,
+}
+
+/// A template, as it was made.
+#[derive(Clone, Debug)]
+pub struct Template {
+    /// The directory of its dump.
+    pub images: PathBuf,
+    /// As [`Runtime::make_template`] answered.
+    pub about: String,
 }
 
 /// What a machine that was begun ahead learns last.
@@ -199,6 +279,10 @@ pub struct Capabilities {
     /// Process state to disk and back.
     pub hibernate: Ability,
     pub limits: Ability,
+    /// Whether the hardware keeps its machines apart: what strangers' code is best run by.
+    pub isolates_by_hardware: bool,
+    /// By what machines run, in words, where there is more than one way.
+    pub note: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -254,6 +338,8 @@ pub enum RuntimeError {
     /// It was made elsewhere, or by another version.
     #[error("the kept processes of sandbox `{id}` do not fit this host: {reason}")]
     Unfit { id: SandboxId, reason: String },
+    #[error("could not use the disks: {reason}")]
+    Disks { reason: String },
     #[error("the runtime driver was told to fail")]
     Injected,
 }

@@ -189,11 +189,18 @@ impl Runtime for Sim {
 
     fn capabilities(&self) -> Capabilities {
         let yes = Ability::Yes;
-        Capabilities { available: yes.clone(), pause: yes.clone(), hibernate: yes.clone(), limits: yes }
+        Capabilities {
+            available: yes.clone(),
+            pause: yes.clone(),
+            hibernate: yes.clone(),
+            limits: yes,
+            isolates_by_hardware: false,
+            note: None,
+        }
     }
 
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
-        let BootOptions { limits, hostname, boot_document, root: _, attachment: _ } = options;
+        let BootOptions { limits, hostname, boot_document, root: _, attachment: _, template: _ } = options;
         let fresh = |machine| SimMachine {
             machine,
             paused: false,
@@ -393,6 +400,7 @@ mod tests {
                 hostname: "conformance".to_owned(),
                 limits,
                 boot_document: b"{}".to_vec(),
+                template: None,
             }
         }
 

@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Seek as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use crate::plan::{Action, Content};
@@ -224,16 +224,38 @@ fn fill(made: &mut File, content: &Content, sources: Sources<'_>) -> io::Result<
     if let Content::Merged { content } = content {
         return made.write_all(content);
     }
-    let Some(mut source) = source_of(content, sources)? else { return Ok(()) };
+    let Some(source) = source_of(content, sources)? else { return Ok(()) };
     match rustix::fs::ioctl_ficlone(&*made, &source) {
         Ok(()) => Ok(()),
         // Other file systems, and what is too small or too odd to be shared.
         Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) => {
-            source.rewind()?;
-            io::copy(&mut source, made).map(drop)
+            copy(source, made)
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Copies what was ever written of a file; the rest stays unwritten.
+fn copy(mut source: File, made: &mut File) -> io::Result<()> {
+    let length = source.metadata()?.len();
+    made.set_len(length)?;
+    let mut at = 0;
+    while at < length {
+        match rustix::fs::seek(&source, SeekFrom::Data(at)) {
+            Ok(data) => at = data,
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        }
+        let hole = rustix::fs::seek(&source, SeekFrom::Hole(at))?.min(length);
+        rustix::fs::seek(&source, SeekFrom::Start(at))?;
+        rustix::fs::seek(&*made, SeekFrom::Start(at))?;
+        let copied = io::copy(&mut (&mut source).take(hole - at), made)?;
+        if copied == 0 {
+            break;
+        }
+        at += copied;
+    }
+    Ok(())
 }
 
 /// The file that has the content; `None` for what is in no file.

@@ -3,6 +3,7 @@
 //! ```text
 //!   names that may differ ─► Root::node of each, in two trees ─► diff::compare ─► Differences
 //!                                            in three trees    ─► plan::plan   ─► Actions, Conflicts ─► apply::apply
+//!   a tree elsewhere ─► survey: which names ─► carry: a part of it as a stream, or what is to be done to it
 //! ```
 //!
 //! Trees are what sandboxes wrote, so nothing in them is believed: every name is resolved by file descriptor beneath the
@@ -12,12 +13,14 @@
 //! What is absent: pools, snapshots, the catalog, who may merge what.
 
 pub mod apply;
+pub mod carry;
 pub mod diff;
 pub mod glob;
 mod in_place;
 pub mod noise;
 pub mod plan;
 pub mod root;
+pub mod survey;
 pub mod text;
 
 use std::io;

@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
 
 pub use dump::MANIFEST as DUMP_MANIFEST;
-pub use shift::{Shifted, shift_owners};
+pub use shift::{Shifted, shift_attribute, shift_owners, unshift_attribute};
 
 /// Host uid of root inside every sandbox; the next 65,535 follow.
 pub const UID_SHIFT: u32 = 100_000;

@@ -203,6 +203,41 @@ fn attribute(file: BorrowedFd<'_>, names: &[u8], name: &CStr) -> io::Result<Opti
     Ok(Some(value))
 }
 
+/// The value of an attribute of a file whose owners become higher by so much. `None`: it cannot be said there, or is
+/// nothing that the kernel would take.
+pub fn shift_attribute(name: &[u8], value: &[u8], by: u32) -> Option<Vec<u8>> {
+    match name {
+        name if name == CAPABILITY.to_bytes() => shift_capability(value, by),
+        name if ACCESS_LISTS.iter().any(|list| list.to_bytes() == name) => shift_access_list(value, by),
+        _ => Some(value.to_vec()),
+    }
+}
+
+/// The way back.
+pub fn unshift_attribute(name: &[u8], value: &[u8], by: u32) -> Option<Vec<u8>> {
+    match name {
+        name if name == CAPABILITY.to_bytes() => unshift_capability(value, by),
+        name if ACCESS_LISTS.iter().any(|list| list.to_bytes() == name) => {
+            change_access_list(value, |id| id.checked_sub(by))
+        }
+        _ => Some(value.to_vec()),
+    }
+}
+
+/// A capability for the namespace whose root is `by` higher, as that namespace's root sees it.
+fn unshift_capability(value: &[u8], by: u32) -> Option<Vec<u8>> {
+    let (sets, root) = value.split_last_chunk::<4>()?;
+    match (u32::from_le_bytes(*root).checked_sub(by)?, sets.first_chunk::<4>().map(|word| word[3])?) {
+        (0, 3) if value.len() == 24 => {
+            let mut plain = sets.to_vec();
+            plain[3] = 2;
+            Some(plain)
+        }
+        (root, 3) if value.len() == 24 => Some([sets, &root.to_le_bytes()].concat()),
+        _ => None,
+    }
+}
+
 /// A file capability, valid for the user namespace whose root is `by` higher. `None` for what is no capability.
 ///
 /// Layout: revision and flags, then permitted and inheritable sets in words of 32 bits (one pair in revision 1, two
@@ -227,6 +262,10 @@ fn shift_capability(value: &[u8], by: u32) -> Option<Vec<u8>> {
 ///
 /// Layout: version 2, then entries of tag (16 bits), permissions (16) and id (32), little endian.
 fn shift_access_list(value: &[u8], by: u32) -> Option<Vec<u8>> {
+    change_access_list(value, |id| id.checked_add(by))
+}
+
+fn change_access_list(value: &[u8], change: impl Fn(u32) -> Option<u32>) -> Option<Vec<u8>> {
     const VERSION: u32 = 2;
     const USER: u16 = 0x02;
     const GROUP: u16 = 0x08;
@@ -239,7 +278,7 @@ fn shift_access_list(value: &[u8], by: u32) -> Option<Vec<u8>> {
         let (tag, id) = (u16::from_le_bytes([entry[0], entry[1]]), &mut entry[4..8]);
         if tag == USER || tag == GROUP {
             let old = u32::from_le_bytes([id[0], id[1], id[2], id[3]]);
-            id.copy_from_slice(&old.checked_add(by)?.to_le_bytes());
+            id.copy_from_slice(&change(old)?.to_le_bytes());
         }
     }
     Some(shifted)
@@ -273,6 +312,25 @@ mod tests {
             shift_capability(&oldest, 100_000).unwrap(),
             words(&[0x0300_0000, net_raw, 3, 0, 0, 100_000])
         );
+    }
+
+    #[test]
+    fn what_was_shifted_comes_back_as_it_was() {
+        let list = words(&[2, 0x7_0001, u32::MAX, 0x6_0002, 1000, 0x4_0008, 50]);
+        let capability = words(&[0x0200_0001, 1 << 13, 0, 7, 0]);
+        for (name, value) in [
+            (&b"security.capability"[..], &capability),
+            (b"system.posix_acl_access", &list),
+            (b"system.posix_acl_default", &list),
+            (b"user.note", &b"whatever".to_vec()),
+        ] {
+            let shifted = shift_attribute(name, value, 100_000).unwrap();
+            assert_eq!(shifted == *value, name.starts_with(b"user."));
+            assert_eq!(unshift_attribute(name, &shifted, 100_000).as_ref(), Some(value));
+        }
+        assert_eq!(unshift_attribute(b"security.capability", &capability, 100_000), None);
+        assert_eq!(unshift_attribute(b"security.capability", b"", 100_000), None);
+        assert_eq!(unshift_attribute(b"system.posix_acl_access", &list, 100_000), None);
     }
 
     #[test]

@@ -132,8 +132,8 @@ pub(crate) struct SandboxFlags {
     /// Snapshot to go on from instead of an image; --rotate-every goes back to it
     #[arg(long, value_name = "SNAPSHOT", conflicts_with_all = ["image", "driver", "workdir", "user"])]
     pub(crate) from: Option<String>,
-    /// Runtime driver
-    #[arg(long)]
+    /// What isolates it: microvm (a kernel of its own) or container; see `burrow doctor` for the default here
+    #[arg(long = "isolation", alias = "driver", value_name = "DRIVER")]
     driver: Option<String>,
     /// Label, for `ls --label`; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse::label)]

@@ -91,7 +91,10 @@ fn host_checks(host: &HostInfo) -> Vec<Check> {
     }
     if !host.drivers.iter().any(|driver| driver.available.yes) {
         checks.push(Check::fail(AREA, "drivers", "none can run sandboxes here"));
+        return checks;
     }
+    let default = format!("sandboxes run as `{}` unless `--isolation` says otherwise", host.default_driver);
+    checks.push(Check::ok(AREA, "isolation", default));
     checks
 }
 
@@ -118,6 +121,9 @@ fn driver_checks(driver: &Driver) -> Vec<Check> {
         return vec![with_fix(check, &driver.available)];
     }
     let mut checks = vec![Check::ok(AREA, "driver", format!("{} runs sandboxes", driver.name))];
+    if let Some(note) = &driver.note {
+        checks.push(Check::note(AREA, "driver", format!("{}: {note}", driver.name)));
+    }
     for (what, ability) in
         [("pause", &driver.pause), ("hibernate", &driver.hibernate), ("limits", &driver.limits)]
     {
@@ -163,10 +169,12 @@ mod tests {
             pause: ability(true),
             hibernate: ability(false),
             limits: ability(true),
+            note: Some("machines run by magic".to_owned()),
         };
         HostInfo {
             version: "0.1.0".to_owned(),
             drivers: vec![driver],
+            default_driver: "container".to_owned(),
             pool_total_bytes: 100,
             pool_free_bytes: free,
             sandboxes: 1,
@@ -181,6 +189,9 @@ mod tests {
         assert_eq!(hibernate.found, "container: no hibernate, since CRIU is too old");
         assert_eq!((hibernate.verdict, hibernate.fix.as_deref()), (Verdict::Warn, Some("make up")));
         assert!(checks.iter().all(|check| check.verdict != Verdict::Fail));
+        for said in ["container: machines run by magic", "sandboxes run as `container` unless"] {
+            assert!(checks.iter().any(|check| check.found.starts_with(said)), "{said}");
+        }
     }
 
     #[test]

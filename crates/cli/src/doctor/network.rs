@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use burrow_daemon::probes;
 
 use super::Check;
-use super::packages::{Package, install};
+use super::packages::install;
 use super::program::{Version, find, first_line, version_in};
 use crate::context::Context;
 use crate::local::LocalDaemon;
@@ -62,13 +62,14 @@ async fn slot() -> Check {
 
 async fn nft() -> Check {
     let Some(program) = find("nft") else {
-        return Check::fail(AREA, "nft", "not found").fix(install(Package::Nftables));
+        return Check::fail(AREA, "nft", "not found").fix(install("nftables"));
     };
     let line = first_line(&program, "--version").await.unwrap_or_default();
     match version_in(&line) {
         Some(version) if version >= NFT_FLOOR => Check::ok(AREA, "nft", line),
-        Some(_) => Check::fail(AREA, "nft", format!("{line} is older than {NFT_FLOOR}"))
-            .fix(install(Package::Nftables)),
+        Some(_) => {
+            Check::fail(AREA, "nft", format!("{line} is older than {NFT_FLOOR}")).fix(install("nftables"))
+        }
         None => Check::warn(AREA, "nft", format!("`{}` does not say its version", program.display())),
     }
 }

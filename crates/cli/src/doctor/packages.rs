@@ -2,32 +2,18 @@
 
 use std::fs;
 
-/// The command that installs a package, with the distribution's own name for it.
-pub(super) fn install(package: Package) -> String {
-    install_on(&fs::read_to_string("/etc/os-release").unwrap_or_default(), package)
+/// The command that installs a package that is called the same everywhere.
+pub(super) fn install(name: &str) -> String {
+    install_on(&fs::read_to_string("/etc/os-release").unwrap_or_default(), name)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Package {
-    Nftables,
-    Qemu,
-}
-
-fn install_on(os_release: &str, package: Package) -> String {
+fn install_on(os_release: &str, name: &str) -> String {
     let value = |key: &str| {
         let line = os_release.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         line.unwrap_or_default().trim_matches('"').to_owned()
     };
     let family = format!("{} {}", value("ID"), value("ID_LIKE"));
     let is = |names: &[&str]| family.split_whitespace().any(|word| names.contains(&word));
-    let name = match package {
-        Package::Nftables => "nftables",
-        Package::Qemu if is(&["debian", "ubuntu"]) => "qemu-system-x86",
-        Package::Qemu if is(&["fedora", "rhel", "centos"]) => "qemu-system-x86-core",
-        Package::Qemu if is(&["arch"]) => "qemu-system-x86",
-        Package::Qemu if is(&["alpine"]) => "qemu-system-x86_64",
-        Package::Qemu => "qemu-x86",
-    };
     if is(&["debian", "ubuntu"]) {
         format!("sudo apt-get install -y {name}")
     } else if is(&["fedora", "rhel", "centos"]) {
@@ -59,7 +45,7 @@ mod tests {
             ("ID=arch\n", "sudo pacman -S --noconfirm nftables"),
             ("", "install the package `nftables` with your distribution's own tool"),
         ] {
-            assert_eq!(install_on(os_release, Package::Nftables), command);
+            assert_eq!(install_on(os_release, "nftables"), command);
         }
     }
 }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::Check;
-use super::packages::{Package, install};
 use super::program::{Version, find, first_line, version_in};
 use crate::local::LocalDaemon;
 
@@ -13,12 +12,12 @@ const AREA: &str = "processes";
 const CRIU_OWN: &str = "/usr/local/lib/burrow/criu/sbin/criu";
 /// Kernels from 6.16 on break older ones.
 const CRIU_FLOOR: Version = Version { major: 4, minor: 2 };
-/// Older ones cannot protect RAM that machines share.
-const QEMU_FLOOR: Version = Version { major: 10, minor: 0 };
+const QEMU_OWN: &str = "/usr/local/lib/burrow/qemu/run/qemu-system-x86_64";
+const KERNEL_OWN: &str = "/usr/local/lib/burrow/vm/vmlinux";
 
 pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
     let chosen = daemon.and_then(|daemon| daemon.criu.clone());
-    vec![criu(chosen).await, qemu().await, kvm()]
+    vec![criu(chosen).await, qemu(), kvm()]
 }
 
 /// The one that the configuration names, else the set-up's, else the distribution's.
@@ -47,38 +46,31 @@ async fn criu(chosen: Option<PathBuf>) -> Check {
     }
 }
 
-/// Of use from the microVM driver on.
-async fn qemu() -> Check {
+/// Only what the set-up provides is used: a program with its libraries, and a kernel for its guests.
+fn qemu() -> Check {
     let name = "QEMU";
-    let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
-    let Some(program) = find(&format!("qemu-system-{machine}")) else {
-        return Check::note(
-            AREA,
-            name,
-            "not found: only microVMs need it, and this version has no driver for them",
-        )
-        .fix(install(Package::Qemu));
-    };
-    let line = first_line(&program, "--version").await.unwrap_or_default();
-    match version_in(&line) {
-        Some(version) if version >= QEMU_FLOOR => {
-            Check::ok(AREA, name, format!("{version} at {}", program.display()))
+    let fix =
+        "run `make up` in Burrow's source directory again: it provides QEMU and a kernel for its guests";
+    for needed in [QEMU_OWN, KERNEL_OWN] {
+        if !Path::new(needed).is_file() {
+            let lacks = format!("`{needed}` is not there: no microVMs, only containers");
+            return Check::note(AREA, name, lacks).fix(fix);
         }
-        Some(version) => {
-            Check::note(AREA, name, format!("{version} is older than {QEMU_FLOOR}: too old for microVMs"))
-                .fix(install(Package::Qemu))
-        }
-        None => Check::note(AREA, name, format!("`{}` does not say its version", program.display())),
     }
+    Check::ok(AREA, name, format!("at {QEMU_OWN}, with a kernel for its guests"))
 }
 
 fn kvm() -> Check {
     let path = Path::new("/dev/kvm");
     if !path.exists() {
-        return Check::note(AREA, "KVM", "no /dev/kvm: microVMs would be emulated, some ten times slower");
+        return Check::note(AREA, "KVM", "no /dev/kvm: microVMs are emulated, ten to thirty times slower");
     }
     match File::options().read(true).write(true).open(path) {
-        Ok(_) => Check::note(AREA, "KVM", "/dev/kvm opens; only booting a machine proves that it works"),
+        Ok(_) => Check::note(
+            AREA,
+            "KVM",
+            "/dev/kvm opens; the daemon boots a machine to find out whether it works",
+        ),
         Err(error) => Check::note(AREA, "KVM", format!("/dev/kvm does not open: {error}")),
     }
 }

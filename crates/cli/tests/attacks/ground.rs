@@ -16,7 +16,8 @@ use crate::wire::{Answer, Wire, encode};
 /// The longest a probe may run.
 const PROBE_MS_MAX: u64 = 90_000;
 
-const DRIVER: &str = "container";
+/// What a microVM under attack is like: small, since it is emulated.
+const SMALL: &str = "defaults.ram = \"256M\"\ndefaults.cpu = 1\ndefaults.disk = \"1G\"";
 
 pub(crate) struct Ground {
     pub(crate) daemon: Daemon,
@@ -28,6 +29,8 @@ pub(crate) struct Ground {
     /// Ids that are there between rows.
     residents: BTreeSet<String>,
     next: AtomicU32,
+    /// What isolates the sandboxes under attack.
+    driver: &'static str,
 }
 
 impl Ground {
@@ -42,13 +45,22 @@ impl Ground {
 
     /// The same, with something done to the daemon's place before it is launched.
     pub(crate) fn prepare_after(extra: &str, before: impl FnOnce(&Daemon)) -> Self {
-        let canaries = Canaries::plant();
-        let mut daemon = Daemon::prepare(extra);
+        let daemon = Daemon::prepare(extra);
         before(&daemon);
+        Self::on(daemon, "container")
+    }
+
+    /// One whose sandboxes under attack are microVMs. The neighbour and what controls run in are containers, as ever.
+    pub(crate) fn prepare_machines(extra: &str) -> Self {
+        Self::on(Daemon::prepare_microvms(&format!("{SMALL}\n{extra}")), "microvm")
+    }
+
+    fn on(mut daemon: Daemon, driver: &'static str) -> Self {
+        let canaries = Canaries::plant();
         daemon.set_env(Canaries::VARIABLE, canaries.token());
         daemon.launch();
-        let neighbour = create(&daemon, "neighbour", &[]);
-        let control = create(&daemon, "control", &[]);
+        let neighbour = create(&daemon, "container", "neighbour", &[]);
+        let control = create(&daemon, "container", "control", &[]);
         let control_root = volume(&daemon, &control);
         daemon.ok(&["stop", "control"]);
         let ground = Self {
@@ -59,6 +71,7 @@ impl Ground {
             canaries,
             daemon,
             next: AtomicU32::new(0),
+            driver,
         };
         ground.plant_secret();
         ground.neighbour.rest();
@@ -75,7 +88,7 @@ impl Ground {
     /// A fresh sandbox, gone again when it is dropped.
     pub(crate) fn sandbox(&self, flags: &[&str]) -> Sandbox<'_> {
         let name = format!("box-{}", self.next.fetch_add(1, Ordering::SeqCst));
-        let id = create(&self.daemon, &name, flags);
+        let id = create(&self.daemon, self.driver, &name, flags);
         Sandbox { ground: self, id, said: RefCell::default(), deleted: RefCell::new(false) }
     }
 
@@ -270,8 +283,8 @@ impl Drop for Sandbox<'_> {
     }
 }
 
-fn create(daemon: &Daemon, name: &str, flags: &[&str]) -> String {
-    daemon.ok(&[&["create", "--driver", DRIVER, "--name", name], flags].concat())
+fn create(daemon: &Daemon, driver: &str, name: &str, flags: &[&str]) -> String {
+    daemon.ok(&[&["create", "--isolation", driver, "--name", name], flags].concat())
 }
 
 fn volume(daemon: &Daemon, id: &str) -> PathBuf {

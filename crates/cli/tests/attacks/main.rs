@@ -37,6 +37,7 @@ mod egress;
 mod files;
 mod ground;
 mod kernel;
+mod machines;
 mod neighbour;
 mod network;
 mod protocols;
@@ -79,6 +80,33 @@ fn hostile_code_stays_in_its_sandbox() {
     let Some(rows) = wanted(rows()) else { return };
     let ground = Ground::prepare();
     let mut report = Report::new("container");
+    for row in &rows {
+        report.take(row, &ground);
+    }
+    report.finish(&ground);
+}
+
+#[test]
+fn hostile_code_stays_in_its_machine() {
+    let Some(rows) = wanted(machines::rows(&rows())) else { return };
+    let ground = Ground::prepare_machines("");
+    let mut report = Report::new("microvm, emulated");
+    for row in &rows {
+        report.take(row, &ground);
+    }
+    report.finish(&ground);
+}
+
+#[test]
+fn a_hostile_machine_reaches_nothing_it_may_not() {
+    if !island::landed("a_hostile_machine_reaches_nothing_it_may_not") {
+        return;
+    }
+    let rows = network_rows().into_iter().filter(|row| machines::NETWORK.contains(&row.id)).collect();
+    let Some(rows) = wanted(rows) else { return };
+    sea::fill();
+    let ground = Ground::prepare_machines(sea::CONFIG);
+    let mut report = Report::new("microvm, emulated, network out");
     for row in &rows {
         report.take(row, &ground);
     }

@@ -197,7 +197,7 @@ fn after_a_reboot_persistent_sandboxes_come_back_stopped_with_files_and_services
 }
 
 /// Sandboxes-to-be that the daemon says are ready.
-fn ready(daemon: &Daemon) -> usize {
+pub(crate) fn ready(daemon: &Daemon) -> usize {
     let page = daemon.http_open("GET", "/metrics").send().text();
     let line = page.lines().find_map(|line| line.strip_prefix("burrow_stock_ready "));
     line.expect("the page tells").parse().unwrap()

@@ -28,6 +28,8 @@ pub(crate) struct Daemon {
     /// Sandboxes-to-be it keeps ready. None for most tests, which compare what is on the host with what was asked for.
     ready: usize,
     env: Vec<(String, String)>,
+    /// It runs microVMs, and by default.
+    microvms: bool,
 }
 
 /// What `scripts/test.sh` prepares.
@@ -43,6 +45,14 @@ fn prepared() -> Prepared {
         var(name).unwrap_or_else(|| panic!("{name} is not set: run `make test`, which prepares it"))
     };
     Prepared { pool: need("BURROW_TEST_POOL"), guest: need("BURROW_TEST_GUEST"), criu: var("BURROW_CRIU") }
+}
+
+/// Where microVMs find what they boot, as configuration.
+fn microvms() -> String {
+    let lib = std::env::var_os("BURROW_TEST_LIB");
+    let lib = PathBuf::from(lib.expect("BURROW_TEST_LIB is not set: run `make test`, which prepares it"));
+    let (qemu, kernel) = (lib.join("qemu"), lib.join("vm"));
+    format!("qemu = {qemu:?}\nkernel = {kernel:?}\naccelerator = \"emulation\"\n")
 }
 
 /// The binary under test.
@@ -72,6 +82,15 @@ impl Daemon {
     pub(crate) fn start_with(extra: &str) -> Self {
         let mut daemon = Self::prepare(extra);
         daemon.launch();
+        daemon
+    }
+
+    /// One whose sandboxes are microVMs unless they say otherwise, emulated: so the test is the same everywhere.
+    #[allow(dead_code, reason = "the attack suite shares this file")]
+    pub(crate) fn prepare_microvms(extra: &str) -> Self {
+        let mut daemon = Self::prepare(extra);
+        daemon.microvms = true;
+        fs::write(daemon.config(), daemon.configuration(&prepared())).unwrap();
         daemon
     }
 
@@ -115,6 +134,7 @@ impl Daemon {
             extra: extra.to_owned(),
             ready: 0,
             env: Vec::new(),
+            microvms: false,
         };
         fs::write(daemon.config(), daemon.configuration(&prepared)).unwrap();
         daemon
@@ -124,9 +144,13 @@ impl Daemon {
         let at = |name: &str| self.folder.path().join(name).display().to_string();
         let criu =
             prepared.criu.as_ref().map_or(String::new(), |path| format!("criu = {:?}\n", path.display()));
+        let (default, machines) = match self.microvms {
+            true => ("defaults.driver = \"microvm\"\n", microvms()),
+            false => ("", String::new()),
+        };
         format!(
-            "listen = \"127.0.0.1:0\"\nstate_dir = {:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n{}\n\
-             [pool]\npath = {:?}\nready = {}\n[runtime]\nguest = {:?}\ncgroup = {:?}\n{criu}[log]\nlevel = \"debug\"\n",
+            "{default}listen = \"127.0.0.1:0\"\nstate_dir = {:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n{}\n\
+             [pool]\npath = {:?}\nready = {}\n[runtime]\nguest = {:?}\ncgroup = {:?}\n{criu}{machines}[log]\nlevel = \"debug\"\n",
             at("state"),
             at("run"),
             at("admin.key"),

@@ -26,7 +26,9 @@ pub(crate) struct Inventory {
 
 impl Inventory {
     pub(crate) fn take(cgroup: &str, run_dir: &Path, pool: &Path) -> Self {
-        let cgroup_folders = cgroup_folders(cgroup);
+        // Containers' and microVMs'.
+        let mut cgroup_folders = cgroup_folders_of(cgroup);
+        cgroup_folders.extend(cgroup_folders_of(&format!("{cgroup}-vm")));
         let mut processes = BTreeSet::new();
         let mut cgroups = BTreeSet::new();
         for folder in &cgroup_folders {
@@ -109,7 +111,7 @@ fn alive(pid: u32) -> bool {
 }
 
 /// This daemon's folder in every cgroup hierarchy there is.
-fn cgroup_folders(cgroup: &str) -> Vec<PathBuf> {
+fn cgroup_folders_of(cgroup: &str) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     mounts
         .lines()

@@ -39,6 +39,8 @@ mod memory_kv;
 mod memory_moving;
 mod memory_skills;
 mod merge;
+mod microvm_disks;
+mod microvms;
 mod mirrors;
 mod moving;
 mod own_door;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::harness::{Daemon, eventually};
 use crate::sleep_crash::check_inventory;
 
-fn merge(daemon: &Daemon, arguments: &[&str]) -> Value {
+pub(crate) fn merge(daemon: &Daemon, arguments: &[&str]) -> Value {
     let mut all = vec!["merge", "--json"];
     all.extend(arguments);
     let output = daemon.cli(&all);
@@ -21,7 +21,7 @@ fn list(value: &Value) -> BTreeSet<String> {
     value.as_array().unwrap().iter().map(|path| path.as_str().unwrap().to_owned()).collect()
 }
 
-fn conflicts(merged: &Value) -> BTreeSet<String> {
+pub(crate) fn conflicts(merged: &Value) -> BTreeSet<String> {
     let shown = |conflict: &Value| {
         format!("{} {}", conflict["path"].as_str().unwrap(), conflict["kind"].as_str().unwrap())
     };

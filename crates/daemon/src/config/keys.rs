@@ -119,12 +119,17 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Count(0, 64),
         Some("8"),
         "Sandboxes-to-be kept ready for each image and limits in use, so that a create takes one instead of making it. \
-         Each holds a volume, a network and about 2 MiB of RAM. 0 keeps none.",
+         Each holds a volume, a network and about 2 MiB of RAM; of microVMs, which hold some 50 MiB, two are kept at most. 0 keeps none.",
     ),
     key("image.mirror", Kind::Text, None, "URL of a Debian or Ubuntu mirror."),
     key("image.suite", Kind::Text, None, "Suite of that mirror, like `bookworm`."),
     key("defaults.image", Kind::Text, Some("debian"), "Name of the image."),
-    key("defaults.driver", Kind::Text, Some("container"), "Name of the runtime driver."),
+    key(
+        "defaults.driver",
+        Kind::Text,
+        Some("auto"),
+        "What isolates it: `container`, `microvm`, or `auto`: `microvm` where KVM runs them, else `container`.",
+    ),
     key("defaults.ram", Kind::Size(32 * M, 4 * T), Some("1G"), "RAM."),
     key("defaults.cpu", Kind::Cores, Some("2"), "Processor cores."),
     key("defaults.pids", Kind::Count(16, 1 << 22), Some("1024"), "Processes and threads."),
@@ -490,6 +495,26 @@ pub(super) const KEYS: &[Key] = &[
         "Raise bounds of the kernel that all sandboxes share, so that one cannot use them up for the others: \
          `fs.epoll.max_user_watches`, `fs.pipe-user-pages-soft`, `fs.pipe-user-pages-hard`, `fs.aio-max-nr`, \
          `kernel.pty.max`. Never lowered; `burrow doctor` shows them.",
+    ),
+    key(
+        "runtime.qemu",
+        Kind::Path,
+        None,
+        "Directory of the QEMU that microVMs run by, as `scripts/get-qemu.sh` makes one; `qemu` beside the daemon's program \
+         when absent.",
+    ),
+    key(
+        "runtime.kernel",
+        Kind::Path,
+        None,
+        "Directory of the kernel that microVMs boot (`vmlinux`, and `modules/` with a file `order`); `vm` beside the \
+         daemon's program when absent.",
+    ),
+    key(
+        "runtime.accelerator",
+        Kind::Choice(&["auto", "kvm", "emulation"]),
+        Some("auto"),
+        "What runs microVMs. `auto`: KVM where a trial boot by it succeeds, else emulation, which is ten to thirty times slower.",
     ),
     key("runtime.cgroup", Kind::Text, Some("burrow"), "Name of the control group that holds all sandboxes."),
     key("log.format", Kind::Choice(&["text", "json"]), Some("text"), "For people or for machines."),

@@ -21,9 +21,12 @@ mod value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burrow_engine::{IdlePolicy, StockPolicy};
 use burrow_model::{EgressRule, IpRange, Limits, MIB, Name, NetworkMode, SleepPolicy};
+use burrow_runtime::Runtime;
+use burrow_runtime::microvm::Accelerator;
 
 pub use audit::AuditConfig;
 pub use file::ConfigError;
@@ -99,6 +102,9 @@ pub struct MirrorConfig {
     pub suite: String,
 }
 
+/// A driver that is chosen when the host is known.
+const AUTO: &str = burrow_api::defaults::DRIVER;
+
 #[derive(Clone, Debug)]
 pub struct Defaults {
     pub image: String,
@@ -139,6 +145,10 @@ pub struct EgressConfig {
 pub struct RuntimeConfig {
     pub guest: Option<PathBuf>,
     pub criu: Option<PathBuf>,
+    pub qemu: Option<PathBuf>,
+    pub kernel: Option<PathBuf>,
+    /// `None`: what a trial boot says.
+    pub accelerator: Option<Accelerator>,
     pub cgroup: String,
     /// Raise bounds of the kernel that all sandboxes share.
     pub raise_sysctls: bool,
@@ -175,6 +185,16 @@ impl Config {
     /// Every key with the value in effect, nested as in the file.
     pub fn effective(&self) -> &serde_json::Value {
         &self.effective
+    }
+
+    /// The same with `auto` replaced by the driver that it means here.
+    pub(crate) fn with_driver(mut self, drivers: &[Arc<dyn Runtime>]) -> Self {
+        if self.defaults.driver == AUTO {
+            let capable = |runtime: &&Arc<dyn Runtime>| runtime.capabilities().isolates_by_hardware;
+            let chosen = drivers.iter().find(capable).or_else(|| drivers.first());
+            self.defaults.driver = chosen.map_or(AUTO, |runtime| runtime.name()).to_owned();
+        }
+        self
     }
 
     /// How the engine tells work from idleness.
@@ -243,6 +263,13 @@ impl Config {
             runtime: RuntimeConfig {
                 guest: settings.path_if_any("runtime.guest"),
                 criu: settings.path_if_any("runtime.criu"),
+                qemu: settings.path_if_any("runtime.qemu"),
+                kernel: settings.path_if_any("runtime.kernel"),
+                accelerator: match settings.text("runtime.accelerator").as_str() {
+                    "kvm" => Some(Accelerator::Kvm),
+                    "emulation" => Some(Accelerator::Emulation),
+                    _ => None,
+                },
                 cgroup,
                 raise_sysctls: settings.flag("runtime.raise_sysctls"),
             },

@@ -211,6 +211,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         }
         EngineError::Tree(TreeError::TooMany { .. })
         | EngineError::TooDifferent { .. }
+        | EngineError::OtherForm { .. }
         | EngineError::NoCommonSnapshot { .. }
         | EngineError::MergeWithItself { .. } => ErrorCode::Unprocessable,
         EngineError::NotFound { .. }
@@ -449,6 +450,8 @@ fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
         // The sandbox goes on as it was.
         RuntimeError::Obstacles { .. } | RuntimeError::Dump { .. } => ErrorCode::NotDumpable,
         RuntimeError::Restore { .. } | RuntimeError::Unfit { .. } => ErrorCode::RestoreFailed,
+        // What is on a disk is whoever's who wrote it: they are told what is wrong with it.
+        RuntimeError::Disks { .. } => ErrorCode::Unprocessable,
         RuntimeError::Boot { .. }
         | RuntimeError::BootTimeout { .. }
         | RuntimeError::Launcher { .. }

@@ -152,10 +152,12 @@ pub(crate) async fn host(
         pause: convert::ability(capabilities.pause),
         hibernate: convert::ability(capabilities.hibernate),
         limits: convert::ability(capabilities.limits),
+        note: capabilities.note,
     };
     Ok(Json(HostInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         drivers: app.engine.capabilities().into_iter().map(driver).collect(),
+        default_driver: app.config.defaults.driver.clone(),
         pool_total_bytes: gauges.pool_total_bytes,
         pool_free_bytes: gauges.pool_free_bytes,
         sandboxes: count(None),

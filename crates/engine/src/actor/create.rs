@@ -5,11 +5,12 @@ use std::sync::Arc;
 use burrow_catalog::{CatalogError, Idempotency, Inserted, SandboxChange, SandboxRow};
 use burrow_model::{OperationId, State};
 
-use super::{Actor, Creation, Fate, FromBase, Reply, Source, follow};
+use super::{Actor, Creation, Fate, FromBase, Live, Reply, Source, follow};
+use crate::forms::Start;
 use crate::journal::{Detail, Operation};
-use crate::operations::{bring_back, bring_up, bring_up_ready, unwind};
+use crate::operations::{Beginning, bring_back, bring_up, bring_up_ready, unwind};
 use crate::stock::Ready;
-use crate::{EngineError, faults, stock};
+use crate::{EngineError, faults, forms, stock};
 
 impl Actor {
     pub(super) async fn create(
@@ -126,12 +127,28 @@ impl Actor {
 
     async fn try_create(&mut self, operation: &OperationId) -> Result<(), EngineError> {
         faults::hit("create.begun")?;
-        let volumes = &self.shared.seams.volumes;
-        let root = volumes.create(&self.row.id, &self.row.image, self.disk_bytes()).await?;
-        faults::hit("create.volume")?;
-        let live = bring_up(&self.shared, &self.row, root, Operation::Create, false).await?;
+        let (shared, row) = (&self.shared, &self.row);
+        let runtime = shared.runtime(&row.spec.driver)?;
+        let start = forms::start_of(shared, &row.tenant, &row.image, &runtime, &row.spec.limits).await?;
+        let live = match self.begin_from(&start).await {
+            Err(error) if start.template.is_some() => {
+                forms::tell_cold(shared, &row.tenant, &row.image, &error);
+                unwind(shared, row, Operation::Create, &mut |_| Ok(())).await?;
+                let cold = forms::cold_start_of(shared, &row.tenant, &row.image, &runtime).await?;
+                self.begin_from(&cold).await?
+            }
+            begun => begun?,
+        };
         self.settle_running(operation, live).await?;
         faults::hit("create.settled")
+    }
+
+    async fn begin_from(&self, start: &Start) -> Result<Live, EngineError> {
+        let volumes = &self.shared.seams.volumes;
+        let root = volumes.create(&self.row.id, &start.volume, self.disk_bytes()).await?;
+        faults::hit("create.volume")?;
+        let beginning = Beginning { renew: false, template: start.template.clone() };
+        bring_up(&self.shared, &self.row, root, Operation::Create, beginning).await
     }
 
     /// A child, or what a snapshot was. Of kept processes none runs before the row says so.
@@ -141,7 +158,8 @@ impl Actor {
         let root = volumes.create_from_snapshot(&self.row.id, &base.snapshot, self.disk_bytes()).await?;
         faults::hit("fork.volume")?;
         let Some(kept) = &base.kept else {
-            let live = bring_up(&self.shared, &self.row, root, Operation::Create, true).await?;
+            let beginning = Beginning { renew: true, template: None };
+            let live = bring_up(&self.shared, &self.row, root, Operation::Create, beginning).await?;
             self.settle_running(operation, live).await?;
             return faults::hit("fork.settled");
         };

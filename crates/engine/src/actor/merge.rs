@@ -1,22 +1,28 @@
 //! The parent's part of a merge. See [`crate::merge`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use burrow_catalog::{MergeRow, MergeState, SandboxRow};
+use burrow_catalog::{MergeRow, MergeState, SandboxChange, SandboxRow};
 use burrow_model::{MergeId, Request, Snapshot, SnapshotKind, State};
+use burrow_runtime::Runtime;
 use burrow_trees::Root;
 use burrow_trees::plan::Action;
 use burrow_volumes::{ChangedPath, Tree};
 use tokio::time::Instant;
 
-use super::Actor;
+use super::{Actor, restored};
+use crate::activity::CutReason;
 use crate::diff::changed_since;
 use crate::frozen::Held;
 use crate::journal::{Detail, Operation};
 use crate::merge::{
-    MemoryPolicy, MergeWork, Merged, OpenFile, Planned, Record, apply_plan, memory_merge, planned, take_back,
+    MemoryPolicy, MergeWork, Merged, OpenFile, Planned, Record, apply_plan, memory_merge, planned, sides,
+    take_back,
 };
-use crate::{EngineError, SnapshotOptions, faults, snapshots};
+use crate::operations::unwind;
+use crate::shared::Shared;
+use crate::{EngineError, SnapshotOptions, disks, faults, forms, snapshots};
 
 /// Open files that are told; more are of no more use.
 const OPEN_MAX: usize = 1_000;
@@ -29,17 +35,25 @@ impl Actor {
             self.start().await?;
         }
         let since = Instant::now();
+        let shared = self.shared.clone();
+        let driver = disks::with_disks(&shared, &self.row.spec.driver)?;
+        // A disk that its machine has mounted is gone back to with that machine only.
+        let files_only = driver.is_none();
         let options = SnapshotOptions {
             description: format!("before merging {}", work.child.id),
-            ..SnapshotOptions::automatic(SnapshotKind::BeforeMerge, true)
+            ..SnapshotOptions::automatic(SnapshotKind::BeforeMerge, files_only)
         };
         // What the child changed is looked for meanwhile: it does not change by itself.
-        let shared = self.shared.clone();
-        let by_theirs = changed_since(&shared, &work.base, &work.theirs);
+        let by_theirs = async {
+            match driver {
+                Some(_) => Ok(None),
+                None => changed_since(&shared, &work.base, &work.theirs).await.map(Some),
+            }
+        };
         let (undo, by_theirs) = tokio::join!(self.snapshot_standing_still(&options), by_theirs);
         let undo = undo?;
         let merged = match by_theirs {
-            Ok(by_theirs) => self.merge_standing_still(&work, &undo, by_theirs).await,
+            Ok(by_theirs) => self.merge_standing_still(&work, &undo, driver.as_ref(), by_theirs).await,
             Err(error) => Err(error),
         };
         let went_on = self.go_on_after_dump().await;
@@ -72,13 +86,18 @@ impl Actor {
         &mut self,
         work: &MergeWork,
         undo: &Snapshot,
-        by_theirs: Vec<ChangedPath>,
+        driver: Option<&Arc<dyn Runtime>>,
+        by_theirs: Option<Vec<ChangedPath>>,
     ) -> Result<Merged, EngineError> {
         let shared = self.shared.clone();
         let ours = Held::pinned(&shared, Tree::Snapshot(undo.id.clone())).await?;
         // Both are looked at before anything is done: what contradicts and must not is told while nothing has changed.
+        let plan = async {
+            let sides = sides(&shared, driver, &work.base, &ours, &work.theirs, by_theirs).await?;
+            planned(sides, &work.options).await
+        };
         let (planned, memory) = tokio::try_join!(
-            planned(&shared, &work.base, &ours, &work.theirs, by_theirs, &work.options),
+            plan,
             memory_merge(&shared, &self.row, &work.child, work.options.memory, true),
         )?;
         let mut merged = Merged {
@@ -100,7 +119,7 @@ impl Actor {
             return Ok(merged);
         }
         merged.open = self.open_files(&planned).await;
-        let id = self.carry_out(work, undo, planned).await?;
+        let id = self.carry_out(work, undo, driver, planned).await?;
         merged.memory = self.remember(work, &id).await?;
         merged.applied = true;
         merged.id = Some(id);
@@ -113,9 +132,10 @@ impl Actor {
         &mut self,
         work: &MergeWork,
         undo: &Snapshot,
+        driver: Option<&Arc<dyn Runtime>>,
         planned: Planned,
     ) -> Result<MergeId, EngineError> {
-        let catalog = &self.shared.seams.catalog;
+        let catalog = self.shared.seams.catalog.clone();
         let id = MergeId::generate();
         let record = Record {
             base: work.base_id.clone(),
@@ -144,19 +164,53 @@ impl Actor {
         catalog.begin_merge(row, operation.clone()).await?;
         let done = async {
             faults::hit("merge.begun")?;
-            apply_plan(&self.shared, &self.row.id, planned.trees, planned.plan.actions).await?;
+            let (trees, actions) = (planned.trees, planned.plan.actions);
+            match driver {
+                Some(driver) => {
+                    let lives = self.live.is_some();
+                    disks::change(&self.shared, driver, &self.row.id, lives, trees, actions).await?;
+                }
+                None => apply_plan(&self.shared, &self.row.id, trees, actions).await?,
+            }
             faults::hit("merge.applied")?;
             catalog.settle_merge(&id, record, operation.id.clone()).await?;
             Ok::<_, EngineError>(())
         };
         if let Err(error) = done.await {
             // What cannot be taken back now stays in the journal, for the next start.
-            take_back(&self.shared, &self.row, &undo.id).await?;
+            match driver {
+                Some(_) => self.go_back(undo).await?,
+                None => take_back(&self.shared, &self.row, &undo.id).await?,
+            }
             catalog.drop_merge(&id, operation.id).await?;
+            // It sleeps as what it was. What cannot be woken now is woken by its next use.
+            if self.row.state == State::Hibernated
+                && !detail.paused
+                && let Err(error) = self.start().await
+            {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "a sandbox sleeps after a merge that failed"
+                );
+            }
             return Err(error);
         }
         faults::hit("merge.settled")?;
         Ok(id)
+    }
+
+    /// The whole machine as its snapshot has it: its disk cannot be put back under it. Streams end.
+    async fn go_back(&mut self, undo: &Snapshot) -> Result<(), EngineError> {
+        self.unwatch();
+        if let Some(live) = self.live.take() {
+            live.cut.now(CutReason::Restored);
+        }
+        let generation = self.row.generation;
+        let change = put_back(&self.shared, &self.row, undo).await?;
+        self.store(change, None).await?;
+        let now_ms = self.shared.now_ms();
+        self.shared.seams.catalog.mark_execs_lost(&self.row.id, generation, now_ms).await?;
+        Ok(())
     }
 
     async fn remember(
@@ -222,6 +276,9 @@ pub(crate) async fn unmerge(
     operation: &burrow_catalog::OperationRow,
     detail: &Detail,
 ) -> Result<(), EngineError> {
+    if disks::with_disks(shared, &row.spec.driver)?.is_some() {
+        return unmerge_disk(shared, row, operation, detail).await;
+    }
     let machine: Option<burrow_runtime::Machine> =
         row.machine.clone().and_then(|machine| serde_json::from_value(machine).ok());
     let runtime = shared.runtime(&row.spec.driver).ok();
@@ -250,4 +307,44 @@ pub(crate) async fn unmerge(
         snapshots::remove_snapshot(shared, &snapshot).await?;
     }
     Ok(())
+}
+
+/// The same where files are on a disk: the sandbox sleeps as what it was, and wakes with its next use.
+async fn unmerge_disk(
+    shared: &Arc<Shared>,
+    row: &SandboxRow,
+    operation: &burrow_catalog::OperationRow,
+    detail: &Detail,
+) -> Result<(), EngineError> {
+    let catalog = &shared.seams.catalog;
+    let undo = match &detail.snapshot {
+        Some(undo) => catalog.snapshot(&row.tenant, undo).await?,
+        None => None,
+    };
+    if let Some(undo) = &undo {
+        let change = put_back(shared, row, undo).await?;
+        catalog.update_sandbox(&row.id, change, None).await?;
+        catalog.mark_execs_lost(&row.id, row.generation, shared.now_ms()).await?;
+    }
+    match &detail.merge {
+        Some(merge) => catalog.drop_merge(merge, operation.id.clone()).await?,
+        None => catalog.finish_operation(&operation.id).await?,
+    }
+    match &undo {
+        Some(undo) => snapshots::remove_snapshot(shared, undo).await,
+        None => Ok(()),
+    }
+}
+
+/// Ends the machine and puts the disk back; answers what that makes of the row. Can be repeated.
+async fn put_back(
+    shared: &Arc<Shared>,
+    row: &SandboxRow,
+    undo: &Snapshot,
+) -> Result<SandboxChange, EngineError> {
+    unwind(shared, row, Operation::Restore, &mut |_| Ok(())).await?;
+    let bytes = forms::volume_bytes(shared, &row.spec);
+    shared.seams.volumes.replace_from_snapshot(&row.id, &undo.id, bytes).await?;
+    let detail = Detail { dump: undo.dump.clone(), ..Detail::default() };
+    Ok(restored(row, undo, &detail, shared.now_ms()))
 }

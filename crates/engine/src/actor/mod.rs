@@ -37,7 +37,7 @@ use crate::journal::{Detail, Operation};
 use crate::merge::{MergeWork, Merged};
 use crate::shared::Shared;
 use crate::stock::Ready;
-use crate::{EngineError, Guest, Restored, SnapshotOptions, UpdateOptions, egress};
+use crate::{EngineError, Guest, Restored, SnapshotOptions, UpdateOptions, egress, forms};
 
 /// Requests of one sandbox that may wait. Two hundred execs at once must fit; a flood must not.
 const INBOX_MAX: usize = 1024;
@@ -428,7 +428,7 @@ impl Actor {
     }
 
     fn disk_bytes(&self) -> u64 {
-        u64::from(self.row.spec.limits.disk_mib) * burrow_model::MIB
+        forms::volume_bytes(&self.shared, &self.row.spec)
     }
 
     fn change(&self) -> SandboxChange {

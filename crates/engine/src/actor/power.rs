@@ -8,7 +8,7 @@ use burrow_model::{Admission, AtTimeout, OperationId, Refusal, Request, SandboxS
 
 use super::{Actor, Fate, Live, Reply};
 use crate::journal::{Operation, Resource};
-use crate::operations::{bring_up, unwind};
+use crate::operations::{Beginning, bring_up, unwind};
 use crate::{EngineError, Guest, dump, execs, faults, memory, snapshots};
 
 /// How long processes may take to end by themselves when a sandbox is stopped because its time is up.
@@ -43,7 +43,7 @@ impl Actor {
         let operation = self.begin(Operation::Start, State::Starting).await?;
         let started = async {
             faults::hit("start.begun")?;
-            bring_up(&self.shared, &self.row, root, Operation::Start, false).await
+            bring_up(&self.shared, &self.row, root, Operation::Start, Beginning::default()).await
         };
         match started.await {
             Ok(live) => {

@@ -22,7 +22,7 @@ use super::{Actor, ForkBase, Reply};
 use crate::dump::{self, About, Kept};
 use crate::journal::{Detail, Operation};
 use crate::shared::Shared;
-use crate::{EngineError, SnapshotOptions, faults, memory};
+use crate::{EngineError, SnapshotOptions, disks, faults, memory};
 
 /// A snapshot whose moment has passed: disk and processes are there, but not yet for good.
 #[derive(Debug)]
@@ -301,6 +301,10 @@ async fn measure(shared: &Shared, mut snapshot: Snapshot) {
 
 /// What changed since the snapshot before, as far as a glance tells. A list that cannot be made is no reason to lose the snapshot.
 async fn changes(shared: &Shared, snapshot: &Snapshot) -> Changes {
+    if matches!(disks::with_disks(shared, &snapshot.spec.driver), Ok(Some(_))) {
+        // To read a disk takes a machine, and longer than the snapshot itself: `diff` does, when it is asked.
+        return Changes { more: true, ..Changes::none(snapshot.parent.clone()) };
+    }
     let volumes = &shared.seams.volumes;
     let max = burrow_model::CHANGES_MAX;
     let parent = snapshot.parent.as_ref();

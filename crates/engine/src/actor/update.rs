@@ -6,7 +6,7 @@ use burrow_model::{Request, State};
 
 use super::Actor;
 use crate::engine::{check_limits, check_policies};
-use crate::{EngineError, Guest, UpdateOptions, egress, secrets, services};
+use crate::{EngineError, Guest, UpdateOptions, egress, forms, secrets, services};
 
 impl Actor {
     pub(super) async fn update(&mut self, update: UpdateOptions) -> Result<(), EngineError> {
@@ -53,7 +53,7 @@ impl Actor {
     pub(super) async fn enforce(&self, before: &SandboxRow, after: &SandboxRow) -> Result<(), EngineError> {
         let (old, new) = (&before.spec, &after.spec);
         if old.limits.disk_mib != new.limits.disk_mib {
-            let disk_bytes = u64::from(new.limits.disk_mib) * burrow_model::MIB;
+            let disk_bytes = forms::volume_bytes(&self.shared, new);
             self.shared.seams.volumes.set_quota(&self.row.id, disk_bytes).await?;
         }
         let Some(live) = &self.live else { return Ok(()) };

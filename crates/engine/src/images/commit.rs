@@ -8,7 +8,7 @@ use burrow_volumes::VolumeError;
 
 use super::finish::NewImage;
 use super::{Files, Tell};
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, disks};
 
 /// What to make of a sandbox.
 #[derive(Clone, Debug)]
@@ -46,7 +46,8 @@ impl ConfigChange {
 
 impl Engine {
     /// Takes a sandbox's files at one moment, with the variables and the user it was given. It runs on meanwhile; what
-    /// its processes have not written yet is not in the image.
+    /// its processes have not written yet is not in the image. What is on a disk of its own is copied out of it, whole, so
+    /// that sandboxes of every driver can be made of the image.
     pub async fn commit_image(
         &self,
         tenant: &TenantId,
@@ -75,7 +76,10 @@ impl Engine {
             origin: ImageOrigin { kind: "commit".to_owned(), of: Some(title), history },
             layer: None,
             size_bytes: base.map_or(0, |base| base.size_bytes) + written,
-            files: Files::Sandbox(row.id.clone()),
+            files: match disks::with_disks(&self.shared, &row.spec.driver)? {
+                Some(_) => Files::Disk(Box::new(row.clone())),
+                None => Files::Sandbox(row.id.clone()),
+            },
         };
         match self.finish_image(tenant, new, "image.committed").await {
             // Deleted while we looked at it.

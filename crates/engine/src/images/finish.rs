@@ -4,13 +4,16 @@
 //! so it costs next to nothing, and layers stay free of what drivers put into files.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use burrow_catalog::SandboxRow;
 use burrow_model::{Image, ImageConfig, ImageId, ImageName, ImageOrigin, SandboxId, TenantId};
 use burrow_volumes::inside;
 
 use super::layers::discard;
+use crate::frozen::{Held, TreeOf};
 use crate::shared::Shared;
-use crate::{Engine, EngineError, faults};
+use crate::{Engine, EngineError, disks, faults};
 
 /// An image to be.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub(super) enum Files {
     Volume(ImageId),
     /// A sandbox's, as they are now.
     Sandbox(SandboxId),
+    /// The same, of one whose files are on a disk of its own.
+    Disk(Box<SandboxRow>),
 }
 
 impl Engine {
@@ -72,17 +77,22 @@ impl Engine {
     }
 }
 
-async fn prepare(shared: &Shared, id: &ImageId, new: &NewImage) -> Result<(), EngineError> {
+async fn prepare(shared: &Arc<Shared>, id: &ImageId, new: &NewImage) -> Result<(), EngineError> {
     let volumes = &shared.seams.volumes;
     let root = match &new.files {
         Files::None => volumes.stage_image(id).await?,
         Files::Volume(volume) => volumes.stage_image_from(id, volume).await?,
         Files::Sandbox(sandbox) => volumes.stage_image_of_sandbox(id, sandbox).await?,
+        Files::Disk(row) => {
+            let root = volumes.stage_image(id).await?;
+            unpack(shared, row, &root).await?;
+            root
+        }
     };
     faults::hit("image.staged")?;
     let (path, workdir) = (root.clone(), new.config.workdir.clone());
     let fresh = matches!(new.files, Files::None);
-    let copied = matches!(new.files, Files::Sandbox(_));
+    let copied = matches!(new.files, Files::Sandbox(_) | Files::Disk(_));
     blocking(move || {
         if fresh {
             inside::own_root(&path)?;
@@ -97,6 +107,15 @@ async fn prepare(shared: &Shared, id: &ImageId, new: &NewImage) -> Result<(), En
     })
     .await?;
     prepare_for_drivers(shared, &root).await
+}
+
+/// Fills a staged root with what is on a sandbox's disk.
+async fn unpack(shared: &Arc<Shared>, row: &SandboxRow, root: &Path) -> Result<(), EngineError> {
+    let driver = shared.runtime(&row.spec.driver)?;
+    let disk = Held::hold(shared, &TreeOf::Sandbox(Box::new(row.clone()))).await?;
+    let unpacked = disks::unpack(shared, &driver, &disk, root).await;
+    disk.let_go().await;
+    unpacked
 }
 
 /// Refuses what no driver could start safely: a stranger made these files.

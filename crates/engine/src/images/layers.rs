@@ -25,13 +25,13 @@ pub(crate) struct LayerLocks {
 type Lock = Arc<RwLock<()>>;
 
 /// Keeps a layer from being removed.
-pub(super) type Hold = OwnedRwLockReadGuard<()>;
+pub(crate) type Hold = OwnedRwLockReadGuard<()>;
 
 /// The right to make a layer.
-pub(super) type Right = OwnedRwLockWriteGuard<()>;
+pub(crate) type Right = OwnedRwLockWriteGuard<()>;
 
 #[derive(Debug)]
-pub(super) enum Claim {
+pub(crate) enum Claim {
     There(LayerRow, Hold),
     Missing(Right),
 }
@@ -46,18 +46,18 @@ impl LayerLocks {
     }
 
     /// For whoever makes a layer anew, whether or not there is one.
-    pub(super) async fn right(&self, tenant: &TenantId, key: &str) -> Right {
+    pub(crate) async fn right(&self, tenant: &TenantId, key: &str) -> Right {
         self.of(tenant, key).write_owned().await
     }
 
     /// For whoever removes a layer: `None` while somebody works with it.
-    pub(super) fn try_right(&self, tenant: &TenantId, key: &str) -> Option<Right> {
+    pub(crate) fn try_right(&self, tenant: &TenantId, key: &str) -> Option<Right> {
         self.of(tenant, key).try_write_owned().ok()
     }
 }
 
 /// Finds a layer, or waits for the right to make it.
-pub(super) async fn claim(shared: &Shared, tenant: &TenantId, key: &str) -> Result<Claim, EngineError> {
+pub(crate) async fn claim(shared: &Shared, tenant: &TenantId, key: &str) -> Result<Claim, EngineError> {
     let lock = shared.images.locks.of(tenant, key);
     let hold = lock.clone().read_owned().await;
     if let Some(row) = find(shared, tenant, key).await? {
@@ -82,17 +82,17 @@ async fn find(shared: &Shared, tenant: &TenantId, key: &str) -> Result<Option<La
 
 /// A layer to be.
 #[derive(Clone, Debug)]
-pub(super) struct NewLayer {
-    pub(super) tenant: TenantId,
-    pub(super) key: String,
+pub(crate) struct NewLayer {
+    pub(crate) tenant: TenantId,
+    pub(crate) key: String,
     /// Volume of the layer it is made upon.
-    pub(super) parent: Option<ImageId>,
-    pub(super) what: String,
+    pub(crate) parent: Option<ImageId>,
+    pub(crate) what: String,
 }
 
 /// Makes a layer: `fill` stages the volume and answers the bytes it added. Whatever fails leaves nothing behind; after
 /// a crash the next start removes what has no row.
-pub(super) async fn make(
+pub(crate) async fn make(
     shared: &Shared,
     new: NewLayer,
     volume: ImageId,
@@ -124,7 +124,7 @@ pub(super) async fn make(
 }
 
 /// Removes a volume that no row names. What stays behind is removed at the next start.
-pub(super) async fn discard(shared: &Shared, volume: &ImageId) {
+pub(crate) async fn discard(shared: &Shared, volume: &ImageId) {
     if let Err(error) = shared.seams.volumes.remove_image(volume).await {
         tracing::warn!(
             volume = %volume, error = &error as &dyn std::error::Error,

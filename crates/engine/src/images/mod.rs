@@ -21,7 +21,7 @@ mod export;
 mod finish;
 mod import;
 mod inspect;
-mod layers;
+pub(crate) mod layers;
 mod names;
 mod progress;
 mod pull;

@@ -4,7 +4,7 @@ use burrow_model::{Image, ImageId, ImageName, ImageRef, TenantId};
 
 use super::layers::discard;
 use crate::stock::Stock;
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, forms};
 
 /// What a removal came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,7 @@ impl Engine {
         let removed = shared.seams.catalog.remove_image(tenant, &image.id, shared.now_ms()).await?;
         if removed {
             discard(shared, &image.id).await;
+            forms::forget_image(shared, tenant, &image.id).await?;
             let detail = serde_json::json!({ "image": image.id, "name": image.names.first() });
             shared.event(tenant, "image.removed", None, detail);
         }

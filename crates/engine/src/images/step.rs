@@ -72,7 +72,7 @@ impl<'a> Workshop<'a> {
             name: None,
             if_not_exists: false,
             image: volume.to_string(),
-            driver: usual.driver.clone(),
+            driver: engine.shared.tree_driver().to_owned(),
             limits: usual.limits,
             env: BTreeMap::new(),
             labels: [(BUILD_LABEL.to_owned(), build.to_owned())].into(),

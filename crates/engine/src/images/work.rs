@@ -17,7 +17,7 @@ pub(crate) struct ImageWork {
     slots: Arc<Semaphore>,
     waiting: AtomicUsize,
     closing: Arc<AtomicBool>,
-    pub(super) locks: LayerLocks,
+    pub(crate) locks: LayerLocks,
 }
 
 /// The right to unpack or build. Held until the image is there.

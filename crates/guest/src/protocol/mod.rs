@@ -38,8 +38,8 @@ pub use machine::{
 };
 pub use ports::{ListeningPort, PortProcess};
 pub use vm::{
-    VM_LINE_BYTES_MAX, VM_PORT, VM_ROLE, VM_TRIAL_ROLE, VmAnswer, VmBoot, VmMessage, VmNetwork, VmRequest,
-    VmSettle,
+    ReaderRequest, STREAM_BROKEN, STREAM_END, STREAM_PIECE_BYTES_MAX, VM_LINE_BYTES_MAX, VM_PORT,
+    VM_READER_ROLE, VM_ROLE, VM_TRIAL_ROLE, VmAnswer, VmBoot, VmMessage, VmNetwork, VmRequest, VmSettle,
 };
 
 /// Raised when a message changes its meaning; adding messages or optional fields does not raise it.

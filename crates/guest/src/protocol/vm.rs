@@ -28,6 +28,9 @@ pub const VM_ROLE: &str = "vm";
 /// The argument for a machine that ends as soon as it has come up: a trial whether it does.
 pub const VM_TRIAL_ROLE: &str = "vm-trial";
 
+/// The argument for a machine that only reads disks; see [`ReaderRequest`].
+pub const VM_READER_ROLE: &str = "vm-reader";
+
 /// As a boot document can be, with room for what is around it.
 pub const VM_LINE_BYTES_MAX: usize = (4 << 20) + (64 << 10);
 
@@ -49,20 +52,51 @@ pub struct VmAnswer {
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum VmRequest {
     Boot(Box<VmBoot>),
-    /// Stops every process but the first, and keeps them so until [`VmRequest::Release`]. What is copied meanwhile
-    /// wakes up with nobody running who could see that it is a copy.
+    /// Stops every process but the first, and keeps them so until [`VmRequest::Release`]; what they wrote goes to the disk.
+    /// What is copied meanwhile wakes up with nobody running who could see that it is a copy.
     Hold,
     Settle(VmSettle),
     Release,
+    /// What was written so far goes to the disk.
+    Sync,
     /// The disk has become larger: so does what is on it.
     Grow {
         bytes: u64,
     },
+    /// Does to the files what the stream that follows says (see `burrow_trees::carry`), while all others are held. The
+    /// stream comes in pieces: a length of four bytes, little endian, and that many; [`STREAM_END`] at last.
+    Apply,
     /// Never sent: what a message that cannot be read is taken for, so that it is answered.
     #[serde(skip)]
     Nonsense {
         message: String,
     },
+}
+
+/// In the place of a piece's length: all was said.
+pub const STREAM_END: u32 = 0;
+
+/// In the place of a piece's length: the rest will not come.
+pub const STREAM_BROKEN: u32 = u32::MAX;
+
+/// A piece of a stream is not longer.
+pub const STREAM_PIECE_BYTES_MAX: usize = 64 << 10;
+
+/// What a machine that only reads disks is asked, one line of JSON each, one at a time. It answers with a stream in pieces,
+/// as in [`VmRequest::Apply`], and one more piece: a [`BootReport`]. Disks are numbered as they were attached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum ReaderRequest {
+    /// What time it is, and which disks there are; those in `writable` may be changed. Once, before all others.
+    Open { unix_ns: u64, disks: u8, writable: Vec<u8> },
+    /// Names at which two disks differ. Each is a letter (`+`, `~`, `-`) and the name with its length before it; more than
+    /// can be told end with `m`, all others with `e`.
+    Changes { old: u8, new: u8 },
+    /// These names of a disk, as `burrow_trees::carry` sends them; `whole`: all. A stream of names follows, each with its
+    /// length before it.
+    Copy { disk: u8, whole: bool },
+    /// Does to a disk what the stream that follows says, and has it on disk.
+    Apply { disk: u8 },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -119,6 +153,8 @@ mod tests {
         assert_eq!(serde_json::to_string(&ready).unwrap(), r#"{"id":7,"kind":"ready"}"#);
         let grow: VmMessage = serde_json::from_str(r#"{"id":1,"op":"grow","bytes":5}"#).unwrap();
         assert!(matches!(grow.request, VmRequest::Grow { bytes: 5 }));
+        let changes: ReaderRequest = serde_json::from_str(r#"{"op":"changes","old":0,"new":1}"#).unwrap();
+        assert_eq!(changes, ReaderRequest::Changes { old: 0, new: 1 });
     }
 
     #[test]

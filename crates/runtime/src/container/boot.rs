@@ -52,7 +52,7 @@ pub(super) struct Start {
 impl Start {
     /// The options, checked, and the document apart.
     pub(super) fn of(id: &SandboxId, options: BootOptions) -> Result<(Self, Vec<u8>), RuntimeError> {
-        let BootOptions { root, attachment, hostname, limits, boot_document } = options;
+        let BootOptions { root, attachment, hostname, limits, boot_document, template: _ } = options;
         match attachment {
             Attachment::Namespaces { user, net } => {
                 Ok((Self { id: id.clone(), root, user, net, hostname, limits }, boot_document))

@@ -47,7 +47,9 @@ impl Found {
                 Ok(version) => (Ability::Yes, Some(version)),
                 Err(no) => (no, None),
             };
-        Self { groups, criu, capabilities: Capabilities { available, pause, hibernate, limits } }
+        let (isolates_by_hardware, note) = (false, None);
+        let capabilities = Capabilities { available, pause, hibernate, limits, isolates_by_hardware, note };
+        Self { groups, criu, capabilities }
     }
 }
 

@@ -14,6 +14,8 @@ use burrow_network::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::stream::{self, Timed};
+use crate::disks::Give;
 use crate::report::Report;
 
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -81,11 +83,25 @@ impl Agent {
         self.ask(json!({ "op": "release" }), timeout)
     }
 
+    pub(super) fn sync(&mut self, timeout: Duration) -> io::Result<()> {
+        self.ask(json!({ "op": "sync" }), timeout)
+    }
+
     pub(super) fn grow(&mut self, bytes: u64, timeout: Duration) -> io::Result<()> {
         self.ask(json!({ "op": "grow", "bytes": bytes }), timeout)
     }
 
-    fn ask(&mut self, mut message: Value, timeout: Duration) -> io::Result<()> {
+    /// Has it change files as `give` says.
+    pub(super) fn apply(&mut self, give: Give, timeout: Duration) -> io::Result<()> {
+        self.ask_with(json!({ "op": "apply" }), Some(give), timeout)
+    }
+
+    fn ask(&mut self, message: Value, timeout: Duration) -> io::Result<()> {
+        self.ask_with(message, None, timeout)
+    }
+
+    /// Asks, with a stream that follows the question.
+    fn ask_with(&mut self, mut message: Value, give: Option<Give>, timeout: Duration) -> io::Result<()> {
         let id = u64::from_ne_bytes(random()?);
         if let Value::Object(fields) = &mut message {
             fields.insert("id".to_owned(), id.into());
@@ -95,14 +111,18 @@ impl Agent {
         let until = Instant::now() + timeout;
         self.stream.set_write_timeout(Some(timeout))?;
         self.stream.write_all(&line).map_err(silent)?;
+        // What breaks off is answered all the same.
+        let given = give.map(|give| stream::give(&mut Timed::new(&self.stream, timeout), give)).transpose();
         loop {
             let line = self.line(until)?;
             // What makes no sense, or answers what nobody here asked, is the guest's affair.
             match serde_json::from_slice::<Answer>(&line) {
                 Ok(Answer { id: answered, report }) if answered == id => {
                     return match report {
-                        Report::Ready => Ok(()),
-                        Report::Failed { step, message } => Err(io::Error::other(Refused { step, message })),
+                        Report::Ready => given.map(drop),
+                        Report::Failed { step, message } => {
+                            given.and(Err(io::Error::other(Refused { step, message })))
+                        }
                     };
                 }
                 Ok(_) | Err(_) => {}

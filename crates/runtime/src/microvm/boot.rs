@@ -51,11 +51,7 @@ pub(super) struct Said(OwnedFd);
 
 impl Shared {
     pub(super) fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
-        let booted = self.try_boot(id, options);
-        if booted.is_err() {
-            self.clean_up(id);
-        }
-        booted
+        self.cleaned(id, |shared| shared.try_boot(id, options))
     }
 
     /// After a failure whose reason is worth more than one for the clean-up, which `destroy` repeats anyway.
@@ -66,7 +62,7 @@ impl Shared {
     }
 
     fn try_boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
-        let BootOptions { root, attachment, hostname, limits, boot_document } = options;
+        let BootOptions { root, attachment, hostname, limits, boot_document, template: _ } = options;
         let Attachment::Later(plug) = attachment else {
             let message = "a microVM needs a gateway to plug its card into".to_owned();
             return Err(RuntimeError::Boot {
@@ -76,7 +72,7 @@ impl Shared {
             });
         };
         self.destroy(id)?;
-        let disk = disk::open(&root).map_err(step("open the disk", id))?;
+        let disk = disk::open(&root, true).map_err(step("open the disk", id))?;
         let has_mib = disk::size_mib(&disk).map_err(step("look at the disk", id))?;
         let model = Model::new(&limits, self.here.accelerator, self.here.tsc_khz);
         let parts = Parts { model: &model, limits: &limits, disk: &disk, plug: &*plug, ram: None };

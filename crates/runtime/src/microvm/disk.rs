@@ -31,6 +31,39 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 /// Of what the program says when it fails.
 const MESSAGE_BYTES_MAX: usize = 500;
 
+/// Beyond what the files themselves take: the file system's own, and room to boot. A machine's disk grows to its limit.
+const SPARE_MIB: u64 = 64;
+
+/// What an entry takes besides its content: its inode, its name, its part of the tables.
+const ENTRY_BYTES: u64 = 1024;
+
+const BLOCK_BYTES: u64 = 4096;
+
+/// As [`make`], as large as the tree needs.
+pub fn make_fitting(tree: &Path, into: &Path) -> io::Result<PathBuf> {
+    let bytes = needed(tree)?;
+    // A twentieth for the tables.
+    let mib = (bytes + bytes / 20).div_ceil(MIB) + SPARE_MIB;
+    make(tree, into, u32::try_from(mib).map_err(io::Error::other)?)
+}
+
+fn needed(directory: &Path) -> io::Result<u64> {
+    let mut bytes = 0u64;
+    let mut left = vec![directory.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            // Of the entry itself, wherever a link leads.
+            let about = entry.metadata()?;
+            bytes += ENTRY_BYTES + about.len().div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+            if about.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(bytes)
+}
+
 /// Makes the disk of a machine from a tree of files, in the directory `into`. Blocks, for seconds where the tree is large.
 pub fn make(tree: &Path, into: &Path, disk_mib: u32) -> io::Result<PathBuf> {
     let path = into.join(NAME);
@@ -62,7 +95,21 @@ fn fill(tree: &Path, disk: &File, user: OwnedFd) -> io::Result<()> {
         // Entered before the rights to do so are given up; the way there is closed to others.
         .current_dir(tree)
         // No space is kept for root, who is not somebody else here; what is zero already need not be written.
-        .args(["-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", "-d", "."])
+        // Of the usual kind, however small it is: it will grow.
+        .args([
+            "-q",
+            "-F",
+            "-T",
+            "default",
+            "-b",
+            "4096",
+            "-m",
+            "0",
+            "-E",
+            "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
+            "-d",
+            ".",
+        ])
         .arg(format!("/proc/self/fd/{disk}"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -90,14 +137,15 @@ fn fill(tree: &Path, disk: &File, user: OwnedFd) -> io::Result<()> {
 }
 
 /// The disk in a sandbox's directory, which is not followed through links.
-pub(super) fn open(root: &Path) -> io::Result<File> {
+pub(super) fn open(root: &Path, writable: bool) -> io::Result<File> {
     let directory = openat(
         CWD,
         root,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mode = if writable { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = mode | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let disk = openat(&directory, NAME, flags, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&disk)?.st_mode).is_file() {
         return Ok(disk.into());
@@ -151,7 +199,7 @@ mod tests {
         rustix::fs::setxattr(tree.join("ping"), "security.capability", &value, flags).unwrap();
 
         let disk = make(&tree, directory.path(), 16).unwrap();
-        assert_eq!(size_mib(&open(directory.path()).unwrap()).unwrap(), 16);
+        assert_eq!(size_mib(&open(directory.path(), true).unwrap()).unwrap(), 16);
         let file = debugfs(&disk, "stat /home/file");
         assert!(file.contains("User:  1000   Group:     7") && file.contains("Mode:  0600"), "{file}");
         assert_eq!(debugfs(&disk, "cat /home/file"), "text");
@@ -179,12 +227,12 @@ mod tests {
     #[test]
     fn what_is_no_file_is_no_disk() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(open(directory.path()).is_err());
+        assert!(open(directory.path(), true).is_err());
         fs::write(directory.path().join("precious"), "").unwrap();
         symlink(directory.path().join("precious"), directory.path().join(NAME)).unwrap();
-        assert!(open(directory.path()).is_err());
+        assert!(open(directory.path(), true).is_err());
         fs::remove_file(directory.path().join(NAME)).unwrap();
         fs::create_dir(directory.path().join(NAME)).unwrap();
-        assert!(open(directory.path()).is_err());
+        assert!(open(directory.path(), true).is_err());
     }
 }

@@ -23,6 +23,7 @@ use super::disk;
 use super::pages::Ram;
 use super::place::State;
 use super::qmp::Qmp;
+use super::session::AGENT_TIMEOUT;
 use super::{Shared, step};
 use crate::{DumpOptions, Dumped, RuntimeError};
 
@@ -77,7 +78,10 @@ impl Shared {
         let ram = Ram { pid: options.machine.pid, address, bytes: state.model.ram_bytes() };
         let prepared = ram.prepare(new_file(&options.images.join(RAM))?)?;
         // What the guest has written so far need not be waited for while it stands still.
-        disk::open(&options.root)?.sync_data()?;
+        if !was_paused && let Err(error) = session.with_agent(|agent| agent.sync(AGENT_TIMEOUT)) {
+            tracing::warn!(%id, %error, "a machine does not write what it has to before it is written down");
+        }
+        disk::open(&options.root, true)?.sync_data()?;
         let began = Instant::now();
         session.halt()?;
         let devices = File::options().write(true).create_new(true).open(options.images.join(DEVICES))?;

@@ -33,35 +33,42 @@ mod pages;
 mod place;
 mod probe;
 mod qmp;
+mod reader;
 mod restore;
 mod session;
+mod stream;
 mod template;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
+use tokio::sync::Semaphore;
 
 use crate::cgroup::{Group, Groups};
+use crate::disks::{Disks, Give, OpenDisks};
 use crate::launcher::Launcher;
 use crate::process::Process;
 use crate::turns::Turns;
 use crate::{
-    Ability, BootOptions, Capabilities, DumpOptions, Dumped, Incidents, Machine, Obstacle, RestoreOptions,
-    Runtime, RuntimeError,
+    Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Form, Incidents, Machine,
+    Obstacle, RestoreOptions, Runtime, RuntimeError, TemplateOptions,
 };
 use about::{About, Here};
+use model::Model;
 use place::Places;
 use session::Link;
 
 pub use model::Accelerator;
 pub use probe::Acceleration;
-pub use template::{Template, TemplateOptions};
+
+/// Between two questions to an emulator whether it is there.
+const HEARTBEAT: Duration = Duration::from_secs(20);
 
 /// How long an end waits for its turn before it makes one.
 const KILL_EVERY: Duration = Duration::from_millis(200);
@@ -91,6 +98,8 @@ pub struct MicrovmRuntime {
     capabilities: Capabilities,
     acceleration: Acceleration,
     turns: Turns,
+    /// As many machines that read disks as may be at once.
+    readers: Arc<Semaphore>,
 }
 
 /// What work off the async threads needs.
@@ -103,6 +112,8 @@ struct Shared {
     groups: Option<Groups>,
     places: Places,
     here: Here,
+    /// Tells the kernels and agents apart that machines boot with.
+    booted_with: String,
     /// Connections to machines, each taken out by whoever has the sandbox's turn.
     links: Mutex<HashMap<SandboxId, Link>>,
 }
@@ -168,9 +179,72 @@ impl Runtime for MicrovmRuntime {
         self.capabilities.clone()
     }
 
+    fn form(&self) -> Form {
+        Form::Disk
+    }
+
+    async fn make_disk(&self, tree: &Path, into: &Path) -> io::Result<()> {
+        let (tree, into) = (tree.to_owned(), into.to_owned());
+        self.off_thread(move |_| disk::make_fitting(&tree, &into).map(drop)).await
+    }
+
+    fn template_kind(&self, limits: &Limits) -> Option<String> {
+        if self.capabilities.available != Ability::Yes {
+            return None;
+        }
+        let model = Model::new(limits, self.acceleration.accelerator, self.shared.here.tsc_khz);
+        let Shared { booted_with, here, .. } = &*self.shared;
+        Some(format!("{}:{}:{}:{booted_with}", model.fingerprint(), limits.disk_mib, here.emulator))
+    }
+
+    async fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
+        self.check_available(id)?;
+        self.work(id, move |shared, id| {
+            let made = shared.make_template(id, options);
+            shared.clean_up(id);
+            made
+        })
+        .await
+    }
+
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
         self.check_available(id)?;
-        self.work(id, move |shared, id| shared.boot(id, options)).await
+        self.work(id, move |shared, id| match options.template.clone() {
+            Some(template) => shared.cleaned(id, |shared| shared.boot_template(id, options, &template)),
+            None => shared.boot(id, options),
+        })
+        .await
+    }
+
+    /// Of a template only: a machine that has to boot takes as long either way.
+    fn begins_ahead(&self) -> bool {
+        self.capabilities.available == Ability::Yes
+    }
+
+    async fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        self.check_available(id)?;
+        self.work(id, move |shared, id| shared.cleaned(id, |shared| shared.begin(id, options))).await
+    }
+
+    async fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        self.work(id, move |shared, id| shared.finish(id, begun, options)).await
+    }
+
+    async fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        self.work(id, |shared, id| shared.settle_files(id)).await
+    }
+
+    async fn open_disks(&self, options: OpenDisks) -> Result<Box<dyn Disks>, RuntimeError> {
+        Ok(Box::new(self.open_reader(options).await?))
+    }
+
+    async fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+        self.work(id, move |shared, id| shared.change_files(id, give)).await
     }
 
     async fn adopt(&self, id: &SandboxId, machine: &Machine) -> Result<bool, RuntimeError> {
@@ -183,15 +257,24 @@ impl Runtime for MicrovmRuntime {
         .await
     }
 
+    /// Meanwhile the emulator is asked from time to time whether it is there: one that is not is ended.
     async fn ended(&self, machine: &Machine) -> Result<(), RuntimeError> {
-        let wait = async {
-            match Process::find(machine)? {
-                Some(process) => process.ended().await,
-                None => Ok(()),
+        let failed = |source| RuntimeError::Host { step: "wait for a machine's end", source };
+        let Some(process) = Process::find(machine).map_err(failed)? else { return Ok(()) };
+        let known = machine.clone();
+        let id = self.off_thread(move |shared| shared.sandbox_of(&known)).await;
+        let ended = process.ended();
+        tokio::pin!(ended);
+        loop {
+            tokio::select! {
+                ended = &mut ended => return ended.map_err(failed),
+                () = tokio::time::sleep(HEARTBEAT), if id.is_some() => {
+                    if let Some(id) = &id {
+                        self.work(id, |shared, id| { shared.heartbeat(id); Ok(()) }).await?;
+                    }
+                }
             }
-        };
-        wait.await
-            .map_err(|source: io::Error| RuntimeError::Host { step: "wait for a machine's end", source })
+        }
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), RuntimeError> {
@@ -328,6 +411,12 @@ impl Shared {
         }
     }
 
+    /// Whose a machine is.
+    fn sandbox_of(&self, machine: &Machine) -> Option<SandboxId> {
+        let groups = self.groups.as_ref()?;
+        groups.inventory().ok()?.into_iter().find(|id| groups.group(id).has(machine.pid).unwrap_or(false))
+    }
+
     /// Ends the emulator, if there is one.
     fn kill(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         let Some(groups) = &self.groups else { return Ok(()) };
@@ -335,6 +424,19 @@ impl Shared {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(step("end the machine", id)(error)),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// Leaves nothing of a machine that did not come up.
+    fn cleaned<T>(
+        &self,
+        id: &SandboxId,
+        work: impl FnOnce(&Self) -> Result<T, RuntimeError>,
+    ) -> Result<T, RuntimeError> {
+        let done = work(self);
+        if done.is_err() {
+            self.clean_up(id);
+        }
+        done
     }
 
     fn destroy(&self, id: &SandboxId) -> Result<(), RuntimeError> {

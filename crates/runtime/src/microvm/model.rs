@@ -36,6 +36,9 @@ pub(super) const TAP: i32 = FIRST_DESCRIPTOR + 2;
 pub(super) const DISK: i32 = FIRST_DESCRIPTOR + 3;
 pub(super) const KVM: i32 = FIRST_DESCRIPTOR + 4;
 
+/// The first of the disks that are read by a machine made for that.
+const READ_DISKS: usize = 5;
+
 /// What things are called in the emulator's root.
 pub(super) const PROGRAM: &str = "qemu";
 pub(super) const KERNEL: &str = "kernel";
@@ -46,6 +49,7 @@ pub(super) const RAM: &str = "ram";
 const PORT: &str = "burrow";
 const ROLE: &str = "vm";
 const TRIAL_ROLE: &str = "vm-trial";
+const READER_ROLE: &str = "vm-reader";
 
 /// What runs the machine's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +153,54 @@ impl Model {
         words
     }
 
+    /// A machine that has so many disks, a port to the host and nothing else.
+    pub(super) fn reader_command(&self, disks: usize) -> Vec<String> {
+        let append = self.append_for(READER_ROLE);
+        let (accelerator, processor) = self.processor();
+        let ram = self.ram_mib.to_string();
+        let mut words = program();
+        words.extend(
+            [
+                ["-M", "microvm"],
+                ["-bios", "qboot.rom"],
+                ["-accel", &accelerator],
+                ["-cpu", processor],
+                ["-m", &ram],
+                ["-kernel", "/kernel"],
+                ["-initrd", "/initrd"],
+                ["-append", &append],
+                ["-device", "virtio-serial-device,max_ports=2"],
+                ["-device", &format!("virtserialport,chardev=agent,name={PORT},nr=1")],
+                ["-serial", "chardev:console"],
+            ]
+            .concat()
+            .into_iter()
+            .map(str::to_owned),
+        );
+        for number in 0..disks {
+            let (fd, set) = (FIRST_DESCRIPTOR.unsigned_abs() as usize + READ_DISKS + number, 10 + number);
+            words.extend(
+                [
+                    ["-add-fd", &format!("fd={fd},set={set}")],
+                    [
+                        "-blockdev",
+                        &format!(
+                            "driver=raw,node-name=disk{number},file.driver=file,file.filename=/dev/fdset/{set},\
+                             file.locking=off"
+                        ),
+                    ],
+                    // By their serial numbers the machine tells them apart, in whatever order it finds them.
+                    ["-device", &format!("virtio-blk-device,drive=disk{number},serial=disk{number}")],
+                ]
+                .concat()
+                .into_iter()
+                .map(str::to_owned),
+            );
+        }
+        words.extend(self.ends());
+        words
+    }
+
     /// What the machine sees of itself.
     fn devices(&self) -> Vec<String> {
         let mut hardware = String::new();
@@ -183,12 +235,24 @@ impl Model {
     fn channels(&self) -> Vec<String> {
         let disk = "driver=raw,node-name=disk,discard=unmap,file.driver=file,file.filename=/dev/fdset/1,\
                     file.locking=off";
-        let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
         let mut words: Vec<String> = [
             ["-add-fd", &format!("fd={DISK},set=1")],
             ["-blockdev", disk],
             ["-netdev", &format!("tap,id=net,fd={TAP}")],
             ["-object", "rng-builtin,id=rng"],
+        ]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+        words.extend(self.ends());
+        words
+    }
+
+    /// Those that every machine has, whatever it consists of.
+    fn ends(&self) -> Vec<String> {
+        let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+        let mut words: Vec<String> = [
             ["-chardev", &format!("socket,id=agent,fd={AGENT},server=on,wait=off")],
             // What the kernel says, the last of it: for whoever asks why a machine did not come up.
             ["-chardev", "ringbuf,id=console,size=65536"],
@@ -222,14 +286,9 @@ impl Model {
         }
     }
 
-    /// Tells models apart that cannot load each other's state. FNV-1a: nobody gains by a collision but who would restore
-    /// what he himself has made.
+    /// Tells models apart that cannot load each other's state.
     pub(super) fn fingerprint(&self) -> String {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        for byte in self.devices().join("\n").bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        format!("{hash:016x}")
+        mark(&[self.devices().join("\n").as_bytes()])
     }
 
     /// The kernel's command line, for a machine of this model.
@@ -253,6 +312,15 @@ impl Model {
              random.trust_cpu=on audit=0 apparmor=0 cryptomgr.notests net.ifnames=0 -- {role}"
         )
     }
+}
+
+/// A short name for what was given. FNV-1a: nobody gains by a collision but who would restore what he himself has made.
+pub(super) fn mark(parts: &[&[u8]]) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in parts.iter().copied().flatten() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("{hash:016x}")
 }
 
 /// How the emulator is started, with libraries of its own.

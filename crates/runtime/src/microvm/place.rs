@@ -3,6 +3,7 @@
 //! ```text
 //!   <run_dir>/vm/initrd            what machines boot with
 //!   <run_dir>/vm/root              empty: where emulators put their roots together
+//!   <run_dir>/vm/trial             what a trial boot by KVM came to
 //!   <run_dir>/vm/<sandbox>/qmp     the emulator listens
 //!   <run_dir>/vm/<sandbox>/agent   the machine's first process, by way of the emulator
 //!   <run_dir>/vm/<sandbox>/state   what another daemon must know
@@ -65,6 +66,21 @@ impl State {
     }
 }
 
+#[derive(Serialize, Deserialize)]
+struct Trial {
+    of: String,
+    failure: Option<String>,
+}
+
+impl Trial {
+    /// What it depends on.
+    fn of(emulator: &str, kernel: &Path) -> Option<String> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let changed = fs::metadata(kernel.join("vmlinux")).ok()?.modified().ok()?;
+        Some(format!("{} {emulator} {changed:?}", boot.trim()))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Places {
     directory: PathBuf,
@@ -93,6 +109,23 @@ impl Places {
         // Read by the uids that emulators run as; the directory is closed to all others.
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o444))?;
         fs::rename(&fresh, self.initrd())
+    }
+
+    /// What a trial boot by KVM came to, since the host was started, with this emulator and this kernel.
+    pub(super) fn trial(&self, emulator: &str, kernel: &Path) -> Option<Result<(), String>> {
+        let noted: Trial = serde_json::from_slice(&fs::read(self.directory.join("trial")).ok()?).ok()?;
+        (noted.of == Trial::of(emulator, kernel)?).then_some(noted.failure.map_or(Ok(()), Err))
+    }
+
+    pub(super) fn note_trial(
+        &self,
+        emulator: &str,
+        kernel: &Path,
+        came_to: &Result<(), String>,
+    ) -> io::Result<()> {
+        let Some(of) = Trial::of(emulator, kernel) else { return Ok(()) };
+        let trial = Trial { of, failure: came_to.clone().err() };
+        fs::write(self.directory.join("trial"), serde_json::to_vec(&trial)?)
     }
 
     /// An empty place for a machine.
@@ -155,6 +188,24 @@ impl Places {
 mod tests {
     use super::*;
     use crate::microvm::model::Accelerator;
+
+    #[test]
+    fn a_trial_counts_until_the_emulator_or_the_kernel_is_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = Places::open(directory.path()).unwrap();
+        let kernel = directory.path().join("kernel");
+        fs::create_dir(&kernel).unwrap();
+        fs::write(kernel.join("vmlinux"), "1").unwrap();
+        assert_eq!(places.trial("10", &kernel), None);
+        for came_to in [Err("it hung".to_owned()), Ok(())] {
+            places.note_trial("10", &kernel, &came_to).unwrap();
+            assert_eq!(places.trial("10", &kernel), Some(came_to));
+        }
+        assert_eq!(places.trial("11", &kernel), None);
+        let later = fs::File::options().write(true).open(kernel.join("vmlinux")).unwrap();
+        later.set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert_eq!(places.trial("10", &kernel), None);
+    }
 
     #[test]
     fn a_machine_is_known_to_the_next_daemon_until_it_is_removed() {

@@ -18,10 +18,11 @@ use serde_json::json;
 
 use super::about::Here;
 use super::boot::Parts;
-use super::model::{Accelerator, Model};
+use super::model::{self, Accelerator, Model};
 use super::place::{Places, Socket};
 use super::qmp::Qmp;
 use super::{MicrovmRuntime, Options, Shared, clock, initramfs};
+use crate::cgroup::Layout;
 use crate::container::probe::{cgroups, no};
 use crate::launcher::Launcher;
 use crate::turns::Turns;
@@ -35,7 +36,7 @@ const TUN: &str = "/dev/net/tun";
 const KVM: &str = "/dev/kvm";
 
 /// A kernel that the processor runs is done in a third of a second.
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 const EMULATED_TRIAL_TIMEOUT: Duration = Duration::from_secs(120);
 const TRIAL_LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -50,10 +51,14 @@ pub struct Acceleration {
 pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError> {
     let places = Places::open(&options.run_dir)
         .map_err(|source| RuntimeError::Host { step: "make the directory of microVMs", source })?;
-    let (groups, limits) = cgroups(&options.cgroup_parent);
-    let (emulator, found) = match look(&options, &places) {
-        Ok(version) => (version, Ability::Yes),
-        Err(lack) => (String::new(), lack),
+    let (Found { emulator, booted_with }, found) = match look(&options, &places) {
+        Ok(found) => (found, Ability::Yes),
+        Err(lack) => (Found::default(), lack),
+    };
+    // A host that cannot run machines is left as it is, unless it has some from when it could.
+    let (groups, limits) = match found == Ability::Yes || is_there(&options.cgroup_parent) {
+        true => cgroups(&options.cgroup_parent),
+        false => (None, found.clone()),
     };
     let available =
         [found, limits.clone()].into_iter().find(|ability| *ability != Ability::Yes).unwrap_or(Ability::Yes);
@@ -64,6 +69,7 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
         kernel: options.kernel,
         groups,
         places,
+        booted_with,
         here: Here { emulator, processor: processor(), accelerator: Accelerator::Emulation, tsc_khz },
         links: Mutex::new(HashMap::new()),
     };
@@ -77,22 +83,48 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
         }
     };
     shared.here.accelerator = acceleration.accelerator;
-    let capabilities =
-        Capabilities { pause: available.clone(), hibernate: available.clone(), available, limits };
+    let (by, slowly) = match acceleration.accelerator {
+        Accelerator::Kvm => ("KVM", ""),
+        Accelerator::Emulation => ("emulation", ", ten to thirty times slower"),
+    };
+    let capabilities = Capabilities {
+        pause: available.clone(),
+        hibernate: available.clone(),
+        // Emulated ones are kept apart as well, but nobody wants them unasked.
+        isolates_by_hardware: acceleration.accelerator == Accelerator::Kvm && available == Ability::Yes,
+        note: Some(format!("machines run by {by}{slowly}: {}", acceleration.reason)),
+        available,
+        limits,
+    };
     Ok(Arc::new(MicrovmRuntime {
         shared: Arc::new(shared),
         capabilities,
         acceleration,
+        readers: Arc::new(tokio::sync::Semaphore::new(super::reader::READERS_MAX)),
         turns: Turns::default(),
     }))
 }
 
-/// The version of a QEMU that can be used, with all that machines need besides; else what is missing.
-fn look(options: &Options, places: &Places) -> Result<String, Ability> {
+/// Whether some cgroup tree has this directory.
+fn is_there(cgroup_parent: &str) -> bool {
+    Layout::detect().is_ok_and(|layout| layout.trees().iter().any(|tree| tree.join(cgroup_parent).exists()))
+}
+
+/// What machines are made with here.
+#[derive(Default)]
+struct Found {
+    /// QEMU's version.
+    emulator: String,
+    /// Tells the kernels and agents apart that machines boot with.
+    booted_with: String,
+}
+
+/// A QEMU that can be used, with all that machines need besides; else what is missing.
+fn look(options: &Options, places: &Places) -> Result<Found, Ability> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(no(format!("microVMs run on x86_64 only, and this is {}", std::env::consts::ARCH), None));
     }
-    let version = qemu_version(&options.qemu)?;
+    let emulator = qemu_version(&options.qemu)?;
     for file in ["vmlinux", "modules/order"] {
         let path = options.kernel.join(file);
         if !path.exists() {
@@ -102,10 +134,15 @@ fn look(options: &Options, places: &Places) -> Result<String, Ability> {
     if !Path::new(TUN).exists() {
         return Err(no("this kernel has no network interfaces for microVMs (`tun`)", Some("modprobe tun")));
     }
-    let built = initramfs::build(&options.guest_binary, &options.kernel.join("modules"))
-        .and_then(|content| places.write_initrd(&content));
-    built.map_err(|error| no(format!("what microVMs boot with could not be made: {error}"), None))?;
-    Ok(version)
+    let built =
+        initramfs::build(&options.guest_binary, &options.kernel.join("modules")).and_then(|content| {
+            places.write_initrd(&content)?;
+            let kernel = fs::metadata(options.kernel.join("vmlinux"))?;
+            let changed = kernel.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            Ok(model::mark(&[&content, &kernel.len().to_le_bytes(), &changed.as_nanos().to_le_bytes()]))
+        });
+    let unmade = |error| no(format!("what microVMs boot with could not be made: {error}"), None);
+    Ok(Found { emulator, booted_with: built.map_err(unmade)? })
 }
 
 fn qemu_version(prefix: &Path) -> Result<String, Ability> {
@@ -164,7 +201,18 @@ impl Shared {
             Err(error) => return emulated(format!("`{KVM}` does not open: {error}")),
         };
         drop(kvm);
-        match self.trial(Accelerator::Kvm) {
+        // One that hangs costs seconds, and comes out the same until the host, its kernel or QEMU is another.
+        let tried = match self.places.trial(&self.here.emulator, &self.kernel) {
+            Some(tried) => tried,
+            None => {
+                let tried = self.trial(Accelerator::Kvm);
+                if let Err(error) = self.places.note_trial(&self.here.emulator, &self.kernel, &tried) {
+                    tracing::warn!(%error, "could not note what a trial boot by KVM came to");
+                }
+                tried
+            }
+        };
+        match tried {
             Ok(()) => {
                 Acceleration { accelerator: Accelerator::Kvm, reason: "a trial boot succeeded".to_owned() }
             }
@@ -219,7 +267,7 @@ impl Shared {
 
 /// For a machine without a card.
 #[derive(Debug)]
-struct NoPlug;
+pub(super) struct NoPlug;
 
 impl burrow_network::Plug for NoPlug {
     fn plug(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {

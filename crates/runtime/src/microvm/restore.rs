@@ -94,7 +94,7 @@ impl Shared {
     ) -> Result<Started, RuntimeError> {
         let failed = |reason: String| RuntimeError::Restore { id: id.clone(), reason };
         self.destroy(id)?;
-        let disk = disk::open(root).map_err(step("open the disk", id))?;
+        let disk = disk::open(root, true).map_err(step("open the disk", id))?;
         let devices = File::open(images.join(DEVICES)).map_err(step("open the dump", id))?;
         let ram = images.join(RAM);
         let found = std::fs::metadata(&ram).map_err(step("open the dump", id))?;

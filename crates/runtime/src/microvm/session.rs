@@ -16,12 +16,16 @@ use super::place::{Socket, State};
 use super::qmp::Qmp;
 use super::{Shared, step};
 use crate::RuntimeError;
+use crate::disks::Give;
 
 /// For what a guest does within milliseconds, and an emulated one on a busy host within seconds.
 pub(super) const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Growing a file system writes a part of it.
 const GROW_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Writing as many files as a merge brings.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(20 * 60);
 
 /// Connections to one machine.
 #[derive(Debug, Default)]
@@ -88,6 +92,40 @@ impl Shared {
             tracing::warn!(%id, %error, "a machine could not be told to let its processes go on");
         }
         Ok(())
+    }
+
+    /// Asks a machine's emulator whether it is there. One that does not answer is ended by asking.
+    pub(super) fn heartbeat(&self, id: &SandboxId) {
+        let runs = self.live(id).and_then(|group| group.is_frozen().map_err(step("look at the machine", id)));
+        if let Ok(false) = runs
+            && let Err(error) = self.session(id).with_qmp(Qmp::is_running)
+        {
+            tracing::warn!(%id, %error, "the emulator of a machine does not answer as it should");
+        }
+    }
+
+    /// A machine that stands still was held first, and has written what it had to.
+    pub(super) fn settle_files(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        if self.live(id)?.is_frozen().map_err(step("look at the machine", id))? {
+            return Ok(());
+        }
+        let synced = self.session(id).with_agent(|agent| agent.sync(AGENT_TIMEOUT));
+        synced.map_err(step("have the machine write what it has to", id))
+    }
+
+    /// Only the agent runs meanwhile, which holds all others.
+    pub(super) fn change_files(&self, id: &SandboxId, give: Give) -> Result<(), RuntimeError> {
+        let group = self.live(id)?;
+        if !group.is_frozen().map_err(step("look at the machine", id))? {
+            return Err(RuntimeError::Disks { reason: "the machine is not paused".to_owned() });
+        }
+        group.thaw().map_err(step("wake the machine's agent", id))?;
+        let mut session = self.session(id);
+        let changed =
+            session.go_on().and_then(|()| session.with_agent(|agent| agent.apply(give, CHANGE_TIMEOUT)));
+        let stopped = session.run("stop", json!({})).and_then(|_| group.freeze());
+        changed.map_err(|error| RuntimeError::Disks { reason: error.to_string() })?;
+        stopped.map_err(step("pause the machine", id))
     }
 
     pub(super) fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {

@@ -9,9 +9,7 @@
 //! renewed: what comes of it is told who it is for the first time. It belongs to the disk that it was booted with, which
 //! it has mounted: a machine made of it needs a copy of exactly that disk.
 
-use burrow_model::{Limits, SandboxId};
-use burrow_network::Attachment;
-use std::path::PathBuf;
+use burrow_model::SandboxId;
 
 use super::about::About;
 use super::agent::Settle;
@@ -19,63 +17,12 @@ use super::boot::{Parts, Started, boot_timeout, not_up};
 use super::disk;
 use super::model::Model;
 use super::{MicrovmRuntime, Shared, step};
-use crate::{Ability, BootOptions, DumpOptions, Dumped, Machine, RuntimeError};
-
-#[derive(Debug)]
-pub struct TemplateOptions {
-    /// The directory with the disk, which the boot changes: it is the template's from then on.
-    pub root: PathBuf,
-    /// An empty directory for the dump.
-    pub images: PathBuf,
-    /// Of the machines that will be made of it: RAM and processors cannot be others.
-    pub limits: Limits,
-    pub attachment: Attachment,
-}
-
-/// A template, as it was made.
-#[derive(Clone, Debug)]
-pub struct Template {
-    pub images: PathBuf,
-    /// As [`MicrovmRuntime::make_template`] answered.
-    pub about: String,
-}
+use crate::{
+    Ability, Begun, BootOptions, DumpOptions, Dumped, FinishOptions, Machine, RuntimeError, Template,
+    TemplateOptions,
+};
 
 impl MicrovmRuntime {
-    /// Boots a machine up to where it would be told who it is, writes it down, and ends it. `id` is of no sandbox; what is
-    /// left under it after a crash, `destroy` removes.
-    pub async fn make_template(
-        &self,
-        id: &SandboxId,
-        options: TemplateOptions,
-    ) -> Result<Dumped, RuntimeError> {
-        self.check_available(id)?;
-        self.work(id, move |shared, id| {
-            let made = shared.make_template(id, options);
-            shared.clean_up(id);
-            made
-        })
-        .await
-    }
-
-    /// As [`crate::Runtime::boot`], from a template. `options.root` holds a copy of the template's disk.
-    /// [`RuntimeError::Unfit`]: it must be booted from the start.
-    pub async fn boot_template(
-        &self,
-        id: &SandboxId,
-        options: BootOptions,
-        template: Template,
-    ) -> Result<Machine, RuntimeError> {
-        self.check_available(id)?;
-        self.work(id, move |shared, id| {
-            let booted = shared.boot_template(id, options, &template);
-            if booted.is_err() {
-                shared.clean_up(id);
-            }
-            booted
-        })
-        .await
-    }
-
     pub(super) fn check_available(&self, id: &SandboxId) -> Result<(), RuntimeError> {
         match &self.capabilities.available {
             Ability::Yes => Ok(()),
@@ -88,28 +35,38 @@ impl MicrovmRuntime {
 }
 
 impl Shared {
-    fn make_template(&self, id: &SandboxId, options: TemplateOptions) -> Result<Dumped, RuntimeError> {
+    pub(super) fn make_template(
+        &self,
+        id: &SandboxId,
+        options: TemplateOptions,
+    ) -> Result<Dumped, RuntimeError> {
         let TemplateOptions { root, images, limits, attachment } = options;
         let plug = super::boot::plug_of(id, attachment)?;
         self.destroy(id)?;
-        let disk = disk::open(&root).map_err(step("open the disk", id))?;
+        let disk = disk::open(&root, true).map_err(step("open the disk", id))?;
         let model = Model::new(&limits, self.here.accelerator, self.here.tsc_khz);
         let parts = Parts { model: &model, limits: &limits, disk: &disk, plug: &*plug, ram: None };
-        let Started { machine, state: _, said } = self.start(id, &parts)?;
+        let Started { machine, mut state, said } = self.start(id, &parts)?;
+        state.disk_mib = disk::size_mib(&disk).map_err(step("look at the disk", id))?;
         let timeout = boot_timeout(model.accelerator);
         // It answers as soon as it listens, and waits for its boot message then.
-        let waits = self.session(id).with_agent(|agent| agent.hold(timeout));
+        let mut session = self.session(id);
+        let waits = session.with_agent(|agent| agent.hold(timeout));
         waits.map_err(|error| not_up(id, error, timeout, &said, ""))?;
+        // Once for all that come of it.
+        session.grow(&mut state, limits.disk_mib).map_err(step("grow the disk", id))?;
+        drop(session);
         self.dump(id, &DumpOptions { machine, root, images })
     }
 
-    fn boot_template(
+    /// A machine of a template, standing still, that waits for its boot message.
+    fn revive_template(
         &self,
         id: &SandboxId,
         options: BootOptions,
         template: &Template,
-    ) -> Result<Machine, RuntimeError> {
-        let BootOptions { root, attachment, hostname, limits, boot_document } = options;
+    ) -> Result<Started, RuntimeError> {
+        let BootOptions { root, attachment, hostname: _, limits, boot_document: _, template: _ } = options;
         let unfit = |reason| RuntimeError::Unfit { id: id.clone(), reason };
         let about = About::read(&template.about).map_err(unfit)?;
         if let Some(reason) = about.misfit(&self.here) {
@@ -120,17 +77,68 @@ impl Shared {
             return Err(unfit("the template has another size".to_owned()));
         }
         let plug = super::boot::plug_of(id, attachment)?;
-        let Started { machine, mut state, said } =
-            self.revive(id, &about.model, &root, &template.images, &limits, &*plug)?;
+        let started = self.revive(id, &about.model, &root, &template.images, &limits, &*plug)?;
+        self.places.write_state(id, &started.state).map_err(step("write what the machine is", id))?;
+        Ok(started)
+    }
+
+    pub(super) fn boot_template(
+        &self,
+        id: &SandboxId,
+        options: BootOptions,
+        template: &Template,
+    ) -> Result<Machine, RuntimeError> {
+        let told = FinishOptions {
+            hostname: options.hostname.clone(),
+            boot_document: options.boot_document.clone(),
+        };
+        let limits = options.limits;
+        let Started { machine, state: _, said } = self.revive_template(id, options, template)?;
+        self.tell(id, told, limits.disk_mib, |error, timeout| not_up(id, error, timeout, &said, ""))?;
+        Ok(machine)
+    }
+
+    /// As far as a machine gets without knowing whose it will be: it stands still.
+    pub(super) fn begin(&self, id: &SandboxId, options: BootOptions) -> Result<Begun, RuntimeError> {
+        let (root, hostname, template) =
+            (options.root.clone(), options.hostname.clone(), options.template.clone());
+        let Some(template) = template else { return Err(RuntimeError::NotAhead { id: id.clone() }) };
+        let Started { machine, .. } = self.revive_template(id, options, &template)?;
+        Ok(Begun { machine, hostname, root, socket: None })
+    }
+
+    pub(super) fn finish(
+        &self,
+        id: &SandboxId,
+        begun: Begun,
+        options: FinishOptions,
+    ) -> Result<Machine, RuntimeError> {
+        self.group_of(id, &begun.machine)?;
+        self.tell(id, options, 0, |source, _| step("tell the machine who it is", id)(source))?;
+        Ok(begun.machine)
+    }
+
+    /// Lets a machine that waits for its boot message run, and tells it who it is.
+    fn tell(
+        &self,
+        id: &SandboxId,
+        options: FinishOptions,
+        disk_mib: u32,
+        failed: impl FnOnce(std::io::Error, std::time::Duration) -> RuntimeError,
+    ) -> Result<(), RuntimeError> {
+        let FinishOptions { hostname, boot_document } = options;
+        let mut state = self.places.state(id).map_err(step("read what the machine is", id))?;
         let mut session = self.session(id);
         session.go_on().map_err(step("start the machine", id))?;
-        let settle = Settle { hostname: Some(hostname), pids: limits.pids, reset: false };
-        let timeout = boot_timeout(about.model.accelerator);
-        session
-            .with_agent(|agent| agent.boot(&settle, &boot_document, timeout))
-            .map_err(|error| not_up(id, error, timeout, &said, ""))?;
-        session.grow(&mut state, limits.disk_mib).map_err(step("grow the disk", id))?;
-        self.places.write_state(id, &state).map_err(step("write what the machine is", id))?;
-        Ok(machine)
+        let settle = Settle { hostname: Some(hostname), pids: state.pids, reset: false };
+        let timeout = boot_timeout(state.model.accelerator);
+        let told = session.with_agent(|agent| agent.boot(&settle, &boot_document, timeout));
+        told.map_err(|error| failed(error, timeout))?;
+        let before = state.disk_mib;
+        session.grow(&mut state, disk_mib).map_err(step("grow the disk", id))?;
+        if state.disk_mib != before {
+            self.places.write_state(id, &state).map_err(step("write what the machine is", id))?;
+        }
+        Ok(())
     }
 }

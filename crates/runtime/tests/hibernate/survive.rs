@@ -176,8 +176,14 @@ async fn the_guest_agent_is_dumped_and_answers_again_twice() {
     )
     .into_bytes();
     let attachment = Attachment::Namespaces { user, net };
-    let options =
-        BootOptions { root: plot.root.clone(), attachment, hostname, limits: LIMITS, boot_document };
+    let options = BootOptions {
+        root: plot.root.clone(),
+        attachment,
+        hostname,
+        limits: LIMITS,
+        boot_document,
+        template: None,
+    };
     let mut machine = host.runtime.boot(&plot.id, options).await.unwrap();
     let before = ping(machine.pid);
     assert!(before.contains("uptime_ms"), "{before}");

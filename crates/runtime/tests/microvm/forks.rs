@@ -4,8 +4,8 @@ use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use burrow_model::{Limits, SandboxId};
-use burrow_runtime::microvm::{Template, TemplateOptions, disk};
-use burrow_runtime::{Runtime as _, RuntimeError};
+use burrow_runtime::microvm::disk;
+use burrow_runtime::{BootOptions, FinishOptions, Runtime as _, RuntimeError, Template, TemplateOptions};
 
 use crate::support::{Host, LIMITS, TOKEN, Up};
 
@@ -130,8 +130,16 @@ async fn machines_of_one_template_are_told_who_they_are_and_share_nothing_else()
         fs::copy(root.join(disk::NAME), own.join(disk::NAME)).unwrap();
         let plot = host.plot_of(own.clone()).await;
         let (id, dial) = (plot.id.clone(), std::sync::Arc::clone(&plot.dial));
-        let options = plot.options(LIMITS);
-        let machine = host.runtime.boot_template(&id, options, template.clone()).await.unwrap();
+        let options = BootOptions { template: Some(template.clone()), ..plot.options(LIMITS) };
+        let (hostname, boot_document) = (options.hostname.clone(), options.boot_document.clone());
+        let told = FinishOptions { hostname, boot_document };
+        // Half of them as if made ahead of time.
+        let machine = if ups.is_empty() {
+            host.runtime.boot(&id, options).await.unwrap()
+        } else {
+            let begun = host.runtime.begin(&id, options).await.unwrap();
+            host.runtime.finish(&id, begun, told).await.unwrap()
+        };
         ups.push(Up { id, root: own, machine, dial, token: TOKEN.to_owned() });
     }
     let seen = [ups[0].run("random").await, ups[1].run("random").await];
@@ -147,8 +155,9 @@ async fn machines_of_one_template_are_told_who_they_are_and_share_nothing_else()
 
     let larger = Limits { ram_mib: LIMITS.ram_mib * 2, ..LIMITS };
     let plot = host.plot().await;
-    let (id, options) = (plot.id.clone(), plot.options(larger));
-    let refused = host.runtime.boot_template(&id, options, template).await;
+    let id = plot.id.clone();
+    let options = BootOptions { template: Some(template), ..plot.options(larger) };
+    let refused = host.runtime.boot(&id, options).await;
     assert!(matches!(refused, Err(RuntimeError::Unfit { .. })), "{refused:?}");
     for up in ups.iter().chain([&fork]) {
         host.runtime.destroy(&up.id).await.unwrap();

@@ -4,6 +4,7 @@
 
 mod forks;
 mod isolation;
+mod reader;
 mod support;
 
 use std::path::PathBuf;

@@ -261,6 +261,7 @@ impl Plot {
             hostname: "test-box".to_owned(),
             limits,
             boot_document: serde_json::to_vec(&boot).unwrap(),
+            template: None,
         }
     }
 }

@@ -162,6 +162,7 @@ pub(crate) fn options(plot: &Plot, limits: Limits, commands: &[&str]) -> BootOpt
         hostname: "test-box".to_owned(),
         limits,
         boot_document: commands.join("\n").into_bytes(),
+        template: None,
     }
 }
 

@@ -29,7 +29,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::glob::Glob;
-use crate::{Node, Root, TreeError};
+use crate::{Identity, Node, Root, TreeError};
 
 pub use links::{OnlyChanged, OtherNames};
 
@@ -112,6 +112,19 @@ pub struct Gathered {
     /// Files that theirs alone has written to, in order. They are taken without a look at what they held: to read a thousand
     /// files of two trees takes longer than all the rest of a merge.
     pub overwritten: Vec<(Vec<u8>, Node)>,
+}
+
+impl Gathered {
+    /// Tells files apart by what somebody else knows of them: these trees are copies of parts of the real ones.
+    pub fn identify(&mut self, of: &dyn Fn(Side, &[u8]) -> Option<Identity>) {
+        for Three { base, ours, theirs } in self.names.values_mut() {
+            for (side, at) in [(Side::Base, base), (Side::Ours, ours), (Side::Theirs, theirs)] {
+                if let Some(at) = at {
+                    at.node.identity = of(side, &at.path);
+                }
+            }
+        }
+    }
 }
 
 /// What the three trees have at one path, or, of what was moved, at two.

@@ -204,7 +204,7 @@ class CreateSandbox(TypedDict, total=False):
     """`POST /v1/sandboxes`. Everything is optional."""
 
     driver: str | None
-    """Runtime driver; the daemon's default when absent."""
+    """What isolates it, `container` or `microvm`; the daemon's default when absent."""
     env: dict[str, str]
     """Environment of every exec."""
     ephemeral: bool

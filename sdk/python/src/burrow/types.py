@@ -270,7 +270,7 @@ class Changes:
     """What is different from the snapshot before."""
 
     more: bool | None = None
-    """So many have changed that only some were looked at."""
+    """Not all were looked at: there are too many, or they are on a microVM's disk, which only a diff reads."""
     paths: list[Change]
     """The first 1,000, in order; always empty in lists."""
     since: str | None = None
@@ -429,6 +429,8 @@ class Driver:
     hibernate: Ability
     limits: Ability
     name: str
+    note: str | None = None
+    """By what its machines run, where there is more than one way."""
     pause: Ability
 
 
@@ -862,6 +864,8 @@ class GarbageReport:
 class HostInfo:
     """`GET /v1/host`: what this host can do."""
 
+    default_driver: str
+    """The driver of a sandbox whose creator does not say."""
     drivers: list[Driver]
     pool_free_bytes: int
     pool_total_bytes: int

@@ -22,6 +22,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   cpuMillis: "cpu_millis",
   cpuUs: "cpu_us",
   createdMs: "created_ms",
+  defaultDriver: "default_driver",
   diskBytes: "disk_bytes",
   diskLimitBytes: "disk_limit_bytes",
   diskMib: "disk_mib",
@@ -1227,7 +1228,7 @@ interface Components {
         };
         /** @description What is different from the snapshot before. */
         Changes: {
-            /** @description So many have changed that only some were looked at. */
+            /** @description Not all were looked at: there are too many, or they are on a microVM's disk, which only a diff reads. */
             more?: boolean;
             /** @description The first 1,000, in order; always empty in lists. */
             paths: Schemas["Change"][];
@@ -1424,7 +1425,7 @@ interface Components {
         };
         /** @description `POST /v1/sandboxes`. Everything is optional. */
         CreateSandbox: {
-            /** @description Runtime driver; the daemon's default when absent. */
+            /** @description What isolates it, `container` or `microvm`; the daemon's default when absent. */
             driver?: string | null;
             /** @description Environment of every exec. */
             env?: {
@@ -1612,6 +1613,8 @@ interface Components {
             hibernate: Schemas["Ability"];
             limits: Schemas["Ability"];
             name: string;
+            /** @description By what its machines run, where there is more than one way. */
+            note?: string | null;
             pause: Schemas["Ability"];
         };
         /** @description A request that waits for somebody to agree. */
@@ -2126,6 +2129,8 @@ interface Components {
         };
         /** @description `GET /v1/host`: what this host can do. */
         HostInfo: {
+            /** @description The driver of a sandbox whose creator does not say. */
+            defaultDriver: string;
             drivers: Schemas["Driver"][];
             /** Format: int64 */
             poolFreeBytes: number;

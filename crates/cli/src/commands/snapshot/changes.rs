@@ -18,6 +18,8 @@ pub(super) fn shown(changes: &Changes) -> Vec<String> {
         None => "its image".to_owned(),
     };
     let mut lines = match changes.total {
+        // A disk of the machine's own was not looked into.
+        0 if changes.more => return vec![format!("what changed since {since} is for `burrow diff` to tell")],
         total if changes.more => vec![format!("{total} and many more paths changed since {since}:")],
         0 => return vec![format!("no path changed since {since}")],
         1 => vec![format!("1 path changed since {since}:")],
@@ -148,6 +150,8 @@ mod tests {
         let lines = shown(&Changes { total: 1, more: true, paths, since: None });
         assert_eq!(lines[0], "1 and many more paths changed since its image:");
         assert_eq!(lines[2], "  … and others: so many that only some were looked at");
+        let unread = Changes { total: 0, more: true, paths: Vec::new(), since: None };
+        assert_eq!(shown(&unread), ["what changed since its image is for `burrow diff` to tell"]);
     }
 
     #[test]

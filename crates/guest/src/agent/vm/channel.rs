@@ -4,8 +4,9 @@
 //! and comes back, which the async runtime does not expect of a descriptor. A host whose message cannot be read is told so.
 
 use std::fs;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc as threads};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +15,10 @@ use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use super::{At as _, Failure, init};
-use crate::protocol::{BootReport, VM_LINE_BYTES_MAX, VM_PORT, VmAnswer, VmMessage, VmRequest};
+use crate::protocol::{
+    BootReport, STREAM_BROKEN, STREAM_END, STREAM_PIECE_BYTES_MAX, VM_LINE_BYTES_MAX, VM_PORT, VmAnswer,
+    VmMessage, VmRequest,
+};
 
 const PORTS: &str = "/sys/class/virtio-ports";
 
@@ -34,9 +38,27 @@ const MESSAGES_MAX: usize = 4;
 /// One page: nothing on this thread recurses, and lines are on the heap.
 const STACK_BYTES: usize = 128 << 10;
 
+/// Pieces of a stream that wait for whoever takes them; the host waits then.
+const PIECES_MAX: usize = 8;
+
 pub(super) struct Channel {
     port: Arc<OwnedFd>,
-    messages: Option<mpsc::Receiver<VmMessage>>,
+    messages: Option<mpsc::Receiver<Heard>>,
+    stream: Option<Stream>,
+}
+
+/// A message, and what comes with it.
+struct Heard {
+    message: VmMessage,
+    stream: Option<Stream>,
+}
+
+/// The stream that follows a message, read on another thread than the one that listens.
+pub(super) struct Stream {
+    /// `None`: all was said. A sender that goes away before has not said all.
+    pieces: threads::Receiver<Option<Vec<u8>>>,
+    piece: io::Cursor<Vec<u8>>,
+    ended: bool,
 }
 
 impl Channel {
@@ -48,7 +70,7 @@ impl Channel {
         let path = format!("/dev/{name}");
         let port = init::await_device(|| rustix::fs::open(&path, flags, Mode::empty()).ok());
         let port = port.ok_or(Errno::NODEV).at("open the port to the host")?;
-        Ok(Self { port: Arc::new(port), messages: None })
+        Ok(Self { port: Arc::new(port), messages: None, stream: None })
     }
 
     /// The next message that makes sense.
@@ -57,7 +79,10 @@ impl Channel {
             // Not before: the process may be told how to allocate only while it has one thread.
             let messages = self.messages.get_or_insert_with(|| listen(Arc::clone(&self.port)));
             match messages.recv().await {
-                Some(message) => return message,
+                Some(Heard { message, stream }) => {
+                    self.stream = stream;
+                    return message;
+                }
                 // There was no room for a thread.
                 None => {
                     self.messages = None;
@@ -65,6 +90,11 @@ impl Channel {
                 }
             }
         }
+    }
+
+    /// What came with the last message.
+    pub(super) fn take_stream(&mut self) -> Option<Stream> {
+        self.stream.take()
     }
 
     /// Says how it went. A host that does not listen any more asks again, if it wants to know.
@@ -86,7 +116,7 @@ impl Channel {
     }
 }
 
-fn listen(port: Arc<OwnedFd>) -> mpsc::Receiver<VmMessage> {
+fn listen(port: Arc<OwnedFd>) -> mpsc::Receiver<Heard> {
     let (send, receive) = mpsc::channel(MESSAGES_MAX);
     let thread = std::thread::Builder::new().name("burrow-host".to_owned()).stack_size(STACK_BYTES);
     // Without the thread the channel is closed at once.
@@ -95,14 +125,15 @@ fn listen(port: Arc<OwnedFd>) -> mpsc::Receiver<VmMessage> {
 }
 
 /// Takes lines from the port and messages from lines, until nobody wants them.
-fn hear(port: &OwnedFd, messages: &mpsc::Sender<VmMessage>) {
-    let mut heard = Vec::new();
+fn hear(port: &OwnedFd, messages: &mpsc::Sender<Heard>) {
+    let (mut heard, mut pump) = (Vec::new(), None);
     let mut chunk = vec![0; 16 << 10];
     loop {
         match rustix::io::read(port, &mut chunk[..]) {
             Ok(0) => {
                 // Half a line of a host that is gone is none.
                 heard.clear();
+                pump = None;
                 std::thread::sleep(AWAY_LOOK_EVERY);
             }
             Ok(count) => heard.extend_from_slice(&chunk[..count]),
@@ -113,16 +144,81 @@ fn hear(port: &OwnedFd, messages: &mpsc::Sender<VmMessage>) {
             Err(Errno::INTR) => {}
             Err(_) => std::thread::sleep(AWAY_LOOK_EVERY),
         }
-        while let Some(end) = heard.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = heard.drain(..=end).collect();
-            if let Some(message) = parse(&line)
-                && messages.blocking_send(message).is_err()
-            {
-                return;
-            }
+        if understand(&mut heard, &mut pump, messages).is_none() {
+            return;
         }
         if heard.len() > VM_LINE_BYTES_MAX {
             heard.clear();
+        }
+    }
+}
+
+/// Takes what is whole out of what was heard. `None`: nobody wants it.
+fn understand(heard: &mut Vec<u8>, pump: &mut Option<Pump>, messages: &mpsc::Sender<Heard>) -> Option<()> {
+    loop {
+        if let Some(filled) = pump {
+            match filled.take(heard) {
+                Some(true) => {}
+                Some(false) => *pump = None,
+                None => return Some(()),
+            }
+            continue;
+        }
+        let Some(end) = heard.iter().position(|byte| *byte == b'\n') else { return Some(()) };
+        let line: Vec<u8> = heard.drain(..=end).collect();
+        let Some(message) = parse(&line) else { continue };
+        let mut stream = None;
+        if matches!(message.request, VmRequest::Apply) {
+            let (send, pieces) = threads::sync_channel(PIECES_MAX);
+            *pump = Some(Pump { pieces: send });
+            stream = Some(Stream { pieces, piece: io::Cursor::default(), ended: false });
+        }
+        messages.blocking_send(Heard { message, stream }).ok()?;
+    }
+}
+
+/// Passes on the pieces of a stream. If nobody takes them they are heard all the same, so that what follows is found.
+struct Pump {
+    pieces: threads::SyncSender<Option<Vec<u8>>>,
+}
+
+impl Pump {
+    /// Whether there is more to come; `None`: not heard yet.
+    fn take(&self, heard: &mut Vec<u8>) -> Option<bool> {
+        let length = u32::from_le_bytes(*heard.first_chunk::<4>()?);
+        if length == STREAM_END || length == STREAM_BROKEN {
+            heard.drain(..4);
+            if length == STREAM_END {
+                let _ = self.pieces.send(None);
+            }
+            return Some(false);
+        }
+        let length = usize::try_from(length).ok().filter(|length| *length <= STREAM_PIECE_BYTES_MAX);
+        let Some(length) = length else {
+            heard.clear();
+            return Some(false);
+        };
+        if heard.len() < 4 + length {
+            return None;
+        }
+        let piece = heard.drain(..4 + length).skip(4).collect();
+        let _ = self.pieces.send(Some(piece));
+        Some(true)
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = self.piece.read(buffer)?;
+            if count > 0 || self.ended || buffer.is_empty() {
+                return Ok(count);
+            }
+            match self.pieces.recv() {
+                Ok(Some(piece)) => self.piece = io::Cursor::new(piece),
+                Ok(None) => self.ended = true,
+                Err(_) => return Err(io::ErrorKind::ConnectionAborted.into()),
+            }
         }
     }
 }
@@ -143,7 +239,7 @@ fn parse(line: &[u8]) -> Option<VmMessage> {
 }
 
 /// The device of the port that bears our name.
-fn find_port() -> Option<String> {
+pub(super) fn find_port() -> Option<String> {
     for entry in fs::read_dir(PORTS).ok()?.flatten() {
         let name = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
         if name.trim() == VM_PORT {
@@ -166,5 +262,25 @@ mod tests {
         let nonsense = parse(b"{\"id\":4,\"op\":\"dance\"}").unwrap();
         assert!(matches!(nonsense, VmMessage { id: 4, request: VmRequest::Nonsense { .. } }), "{nonsense:?}");
         assert!(parse(b"rubbish").is_none());
+    }
+
+    #[test]
+    fn a_stream_comes_with_its_message_and_what_follows_is_heard() {
+        let (send, mut messages) = mpsc::channel(MESSAGES_MAX);
+        let (mut heard, mut pump) = (Vec::new(), None);
+        let said =
+            b"{\"id\":1,\"op\":\"apply\"}\n\x03\0\0\0abc\x02\0\0\0de\0\0\0\0{\"id\":2,\"op\":\"hold\"}\n\
+            {\"id\":3,\"op\":\"apply\"}\n\x01\0\0\0x\xff\xff\xff\xff{\"id\":4,\"op\":\"hold\"}\n";
+        for byte in said {
+            heard.push(*byte);
+            understand(&mut heard, &mut pump, &send).unwrap();
+        }
+        let mut next = || messages.try_recv().unwrap();
+        let mut text = String::new();
+        next().stream.unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "abcde");
+        assert_eq!(next().message.id, 2);
+        assert!(next().stream.unwrap().read_to_string(&mut text).is_err(), "it was broken off");
+        assert_eq!((next().message.id, heard), (4, Vec::new()));
     }
 }

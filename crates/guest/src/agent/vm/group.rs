@@ -57,6 +57,10 @@ impl Group {
         self.write("pids.max", &pids.to_string()).at("bound the number of processes")
     }
 
+    pub(super) fn is_held(&self) -> bool {
+        self.held.get()
+    }
+
     /// Returns when all have stopped; or lets them go on, and says so.
     pub(super) async fn hold(&self) -> Result<(), Failure> {
         if self.held.replace(true) {

@@ -34,15 +34,20 @@ const DEVICE_LOOK_EVERY: Duration = Duration::from_millis(5);
 const HARMLESS: MountFlags = MountFlags::NOSUID.union(MountFlags::NOEXEC).union(MountFlags::NODEV);
 
 pub(super) fn prepare() -> Result<(), Failure> {
-    mount("devtmpfs", "/dev", "devtmpfs", MountFlags::NOSUID, c"mode=0755").at("mount `/dev`")?;
-    mount("proc", "/proc", "proc", HARMLESS, None).at("mount `/proc`")?;
-    mount("sysfs", "/sys", "sysfs", HARMLESS, None).at("mount `/sys`")?;
-    load_modules()?;
+    prepare_bare()?;
     mount_disk()?;
     switch_root()?;
     dress_dev()?;
     let limit = Rlimit { current: Some(OPEN_FILES_SOFT), maximum: Some(OPEN_FILES_HARD) };
     rustix::process::setrlimit(Resource::Nofile, limit).at("limit open files")
+}
+
+/// A kernel with its devices, and no disk.
+pub(super) fn prepare_bare() -> Result<(), Failure> {
+    mount("devtmpfs", "/dev", "devtmpfs", MountFlags::NOSUID, c"mode=0755").at("mount `/dev`")?;
+    mount("proc", "/proc", "proc", HARMLESS, None).at("mount `/proc`")?;
+    mount("sysfs", "/sys", "sysfs", HARMLESS, None).at("mount `/sys`")?;
+    load_modules()
 }
 
 /// To the kernel's log, which the host shows when a machine does not come up.

@@ -12,6 +12,7 @@
 //! Whatever runs besides the agent is in one control group, which can be stopped as a whole: a copy of the machine must
 //! not run before it knows that it is one.
 
+mod apply;
 mod channel;
 mod connections;
 mod etc;
@@ -19,8 +20,11 @@ mod group;
 mod init;
 mod netlink;
 mod network;
+mod pieces;
+mod reader;
 mod settle;
 
+use std::path::Path;
 use std::rc::Rc;
 
 use super::Agent;
@@ -65,6 +69,14 @@ pub(super) fn prepare() -> Machine {
     }
 }
 
+/// Reads disks for the host, and ends the machine.
+pub(super) fn read_disks() -> ! {
+    if let Err(failure) = reader::run() {
+        init::tell(&format!("could not {}: {}", failure.step, failure.message));
+    }
+    reboot()
+}
+
 /// Ends the machine. Its file systems are at rest, as far as they can be.
 pub(super) fn reboot() -> ! {
     init::reboot()
@@ -79,11 +91,17 @@ impl Machine {
             match message.request {
                 VmRequest::Boot(boot) => break (message.id, boot),
                 // Of a machine that is not up yet nothing else can be asked; it is at rest already.
-                VmRequest::Hold | VmRequest::Release => channel.answer(message.id, BootReport::Ready).await,
+                VmRequest::Hold | VmRequest::Release | VmRequest::Sync => {
+                    channel.answer(message.id, BootReport::Ready).await;
+                }
+                VmRequest::Grow { bytes } => {
+                    let grown = settle::grow(bytes).await;
+                    channel.answer(message.id, reported(grown)).await;
+                }
                 VmRequest::Nonsense { message: why } => {
                     channel.answer(message.id, Failure::new(READ, &why).report()).await;
                 }
-                VmRequest::Settle(_) | VmRequest::Grow { .. } => {
+                VmRequest::Settle(_) | VmRequest::Apply => {
                     let failure = Failure::new("do as told", "the machine is not up yet");
                     channel.answer(message.id, failure.report()).await;
                 }
@@ -117,17 +135,34 @@ impl Asked {
             let message = channel.next().await;
             let Some(group) = agent.group.as_ref() else { return };
             let done = match message.request {
-                VmRequest::Hold => group.hold().await,
+                VmRequest::Hold => match group.hold().await {
+                    Ok(()) => settle::sync().await,
+                    Err(failure) => Err(failure),
+                },
+                VmRequest::Sync => settle::sync().await,
                 VmRequest::Release => group.release(),
                 VmRequest::Settle(settle) => settle::settle(group, &settle),
                 VmRequest::Grow { bytes } => settle::grow(bytes).await,
+                VmRequest::Apply => change_files(group, channel.take_stream()).await,
                 VmRequest::Nonsense { message } => Err(Failure::new(READ, &message)),
                 VmRequest::Boot(_) => Err(Failure::new("boot", "the machine is up already")),
             };
-            let report = done.map_or_else(|failure| failure.report(), |()| BootReport::Ready);
-            channel.answer(message.id, report).await;
+            channel.answer(message.id, reported(done)).await;
         }
     }
+}
+
+/// Changes files as the host says, while nobody else runs who could see it half done.
+async fn change_files(group: &Group, stream: Option<channel::Stream>) -> Result<(), Failure> {
+    let Some(mut stream) = stream.filter(|_| group.is_held()) else {
+        return Err(Failure::new("change files", "the machine is not held"));
+    };
+    let done = tokio::task::spawn_blocking(move || apply::apply(Path::new("/"), &mut stream)).await;
+    done.unwrap_or_else(|_| Err(Failure::new("change files", "the work ended without a result")))
+}
+
+fn reported(done: Result<(), Failure>) -> BootReport {
+    done.map_or_else(Failure::report, |()| BootReport::Ready)
 }
 
 impl Failure {

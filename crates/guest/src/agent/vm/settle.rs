@@ -46,6 +46,12 @@ pub(super) fn settle(group: &Group, settle: &VmSettle) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns when all that was written is on the disk.
+pub(super) async fn sync() -> Result<(), Failure> {
+    let synced = tokio::task::spawn_blocking(rustix::fs::sync).await;
+    synced.map_err(|_| io::ErrorKind::Other).at("write what is to be written")
+}
+
 /// The disk has become `bytes` large, or soon will; the file system on it follows.
 pub(super) async fn grow(bytes: u64) -> Result<(), Failure> {
     let disk = File::open("/dev/vda").at("open the disk")?;

@@ -1,0 +1,303 @@
+//! Machines that read disks and are thrown away: see [`crate::disks`].
+//!
+//! Confined as all others are, in cgroups of their own, without a card. Disks come by descriptor: of one that is only to be
+//! read it is a copy that shares its content and has no name, so the machine may replay a journal, and harms nobody by
+//! whatever else it does. What is left of one after this process has died, `inventory` finds and `destroy` removes.
+
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use burrow_model::{Limits, SandboxId};
+use burrow_trees::carry;
+use burrow_trees::survey::{Became, Survey};
+use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat};
+use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::boot::{Parts, boot_timeout};
+use super::model::{Accelerator, Model};
+use super::place::Socket;
+use super::probe::NoPlug;
+use super::qmp::Qmp;
+use super::stream::{self, Timed};
+use super::{MicrovmRuntime, Shared, disk, step};
+use crate::disks::{DISKS_MAX, Disks, Give, Names, OpenDisks, Take};
+use crate::report::Report;
+use crate::{Ability, RuntimeError};
+
+/// RAM for the names of what differs, and to read with.
+const LIMITS: Limits = Limits { ram_mib: 192, cpu_millis: 1000, pids: 64, disk_mib: 0 };
+
+/// Machines that read at once; others wait.
+pub(super) const READERS_MAX: usize = 3;
+
+/// One answer, however large the disks: an emulated machine reads some tens of megabytes in a second.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20 * 60);
+
+/// What a machine may say that differs. A little more than it does.
+const NAMES_MAX: usize = 500_000;
+const NAMES_BYTES_MAX: u64 = 64 << 20;
+
+pub(super) struct Reader {
+    shared: Arc<Shared>,
+    id: SandboxId,
+    /// `None`: it is of no more use.
+    stream: Option<UnixStream>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl MicrovmRuntime {
+    pub(super) async fn open_reader(&self, options: OpenDisks) -> Result<Reader, RuntimeError> {
+        if let Ability::No { reason, .. } = &self.capabilities.available {
+            return Err(RuntimeError::Disks { reason: reason.clone() });
+        }
+        if options.disks.len() > DISKS_MAX {
+            return Err(RuntimeError::Disks { reason: format!("they are more than {DISKS_MAX}") });
+        }
+        let permit = Arc::clone(&self.readers).acquire_owned().await;
+        let permit = permit.map_err(|error| RuntimeError::Disks { reason: error.to_string() })?;
+        let (shared, id) = (Arc::clone(&self.shared), SandboxId::generate());
+        let mut reader = Reader { shared, id, stream: None, _permit: permit };
+        // Where nobody waits any more, it is dropped when it has come up, and the machine with it.
+        let opened = tokio::task::spawn_blocking(move || {
+            reader.stream = Some(reader.shared.boot_reader(&reader.id, &options)?);
+            Ok(reader)
+        });
+        opened.await.map_err(|error| RuntimeError::Disks { reason: error.to_string() })?
+    }
+}
+
+impl Shared {
+    fn boot_reader(&self, id: &SandboxId, options: &OpenDisks) -> Result<UnixStream, RuntimeError> {
+        let mut disks = Vec::new();
+        for of in &options.disks {
+            let disk = disk::open(&of.root, of.writable).map_err(step("open a disk", id))?;
+            disks.push(match of.writable {
+                true => disk,
+                false => copy_of(&disk, &options.scratch).map_err(step("copy a disk", id))?,
+            });
+        }
+        let model = Model::new(&LIMITS, self.here.accelerator, self.here.tsc_khz);
+        let group = self.group(id)?;
+        group.create().map_err(step("make the cgroups", id))?;
+        group.set_limits(&model.emulator_limits(&LIMITS)).map_err(step("set the limits", id))?;
+        self.places.make(id).map_err(step("make the machine's directory", id))?;
+        let listen = |socket| self.places.listen(id, socket).map_err(step("make the machine's sockets", id));
+        let (qmp, agent) = (listen(Socket::Qmp)?, listen(Socket::Agent)?);
+        let nothing = File::options().read(true).write(true).open("/dev/null");
+        let nothing = nothing.map_err(step("open `/dev/null`", id))?;
+        let kvm = match model.accelerator {
+            Accelerator::Kvm => super::probe::open_kvm().map_err(step("open `/dev/kvm`", id))?,
+            Accelerator::Emulation => nothing.try_clone().map_err(step("open `/dev/null`", id))?,
+        };
+        let mut given: Vec<BorrowedFd<'_>> =
+            vec![qmp.as_fd(), agent.as_fd(), nothing.as_fd(), nothing.as_fd(), kvm.as_fd()];
+        given.extend(disks.iter().map(|disk| disk.as_fd()));
+        let parts = Parts { model: &model, limits: &LIMITS, disk: &nothing, plug: &NoPlug, ram: None };
+        let (_, said) = self.emulate(id, &group, model.reader_command(disks.len()), &parts, &given)?;
+        drop((qmp, agent));
+        let stream = self.places.connect(id, Socket::Agent).map_err(step("reach the machine", id))?;
+        let writable = options.disks.iter().enumerate().filter(|(_, of)| of.writable);
+        let writable: Vec<usize> = writable.map(|(number, _)| number).collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let open = json!({ "op": "open", "unix_ns": unix_ns, "disks": disks.len(), "writable": writable });
+        let opened = converse(&stream, boot_timeout(model.accelerator), &open, None, |_| Ok(()));
+        opened.map_err(|error| match error {
+            // Nothing was heard of it at all.
+            Failed::Silent(error) => {
+                let console = self.session(id).with_qmp(Qmp::console).unwrap_or_default();
+                tracing::warn!(%id, console, %error, "a machine that reads disks did not come up");
+                RuntimeError::Disks { reason: said.or(&error) }
+            }
+            Failed::Told(reason) => RuntimeError::Disks { reason },
+        })?;
+        Ok(stream)
+    }
+}
+
+/// Why a question has no answer.
+enum Failed {
+    /// The machine says so.
+    Told(String),
+    Silent(io::Error),
+}
+
+/// Asks one thing: a line, a stream if there is one, and the stream that answers.
+fn converse(
+    stream: &UnixStream,
+    within: Duration,
+    request: &Value,
+    give: Option<Give>,
+    take: impl FnOnce(&mut dyn Read) -> io::Result<()>,
+) -> Result<(), Failed> {
+    let mut timed = Timed::new(stream, within);
+    let asked = || -> io::Result<Report> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        timed.write_all(&line)?;
+        if let Some(give) = give {
+            stream::give(&mut timed, give)?;
+        }
+        stream::take(&mut timed, take)
+    };
+    match asked() {
+        Ok(Report::Ready) => Ok(()),
+        Ok(Report::Failed { step, message }) => Err(Failed::Told(format!("could not {step}: {message}"))),
+        Err(error) => Err(Failed::Silent(error)),
+    }
+}
+
+/// A disk that shares its content with another and has no name.
+fn copy_of(disk: &File, scratch: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let mut copy = File::from(openat(CWD, scratch, flags, Mode::RUSR | Mode::WUSR)?);
+    if ioctl_ficlone(&copy, disk).is_err() {
+        // On a file system that shares nothing.
+        io::copy(&mut &*disk, &mut copy)?;
+    }
+    Ok(copy)
+}
+
+impl Reader {
+    /// Asks off the async threads. The machine is of no more use if whoever asked does not wait for the answer.
+    async fn ask(
+        &mut self,
+        request: Value,
+        give: Option<Give>,
+        take: impl FnOnce(&mut dyn Read) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), RuntimeError> {
+        let gone = || RuntimeError::Disks { reason: "the machine that reads them is gone".to_owned() };
+        let stream = self.stream.take().ok_or_else(gone)?;
+        let asked = tokio::task::spawn_blocking(move || {
+            let answered = converse(&stream, ANSWER_TIMEOUT, &request, give, take);
+            (stream, answered)
+        });
+        let (stream, answered) = asked.await.map_err(|_| gone())?;
+        match answered {
+            Ok(()) => {
+                self.stream = Some(stream);
+                Ok(())
+            }
+            Err(Failed::Told(reason)) => Err(RuntimeError::Disks { reason }),
+            Err(Failed::Silent(error)) => Err(RuntimeError::Disks { reason: error.to_string() }),
+        }
+    }
+}
+
+#[async_trait]
+impl Disks for Reader {
+    async fn changes(&mut self, old: usize, new: usize) -> Result<Survey, RuntimeError> {
+        let (send, receive) = std::sync::mpsc::channel();
+        let take = move |input: &mut dyn Read| {
+            let survey = read_survey(input)?;
+            // Whoever does not wait any more does not miss it.
+            let _ = send.send(survey);
+            Ok(())
+        };
+        self.ask(json!({ "op": "changes", "old": old, "new": new }), None, take).await?;
+        receive.try_recv().map_err(|error| RuntimeError::Disks { reason: error.to_string() })
+    }
+
+    async fn copy_out(&mut self, disk: usize, names: Names, take: Take) -> Result<(), RuntimeError> {
+        let (whole, names) = match names {
+            Names::All => (true, Default::default()),
+            Names::These(names) => (false, names),
+        };
+        let give: Give = Box::new(move |out| {
+            for name in &names {
+                let length = u32::try_from(name.len()).map_err(io::Error::other)?;
+                out.write_all(&length.to_le_bytes())?;
+                out.write_all(name)?;
+            }
+            Ok(())
+        });
+        self.ask(json!({ "op": "copy", "disk": disk, "whole": whole }), Some(give), take).await
+    }
+
+    async fn apply(&mut self, disk: usize, give: Give) -> Result<(), RuntimeError> {
+        self.ask(json!({ "op": "apply", "disk": disk }), Some(give), |_| Ok(())).await
+    }
+
+    async fn close(mut self: Box<Self>) -> Result<(), RuntimeError> {
+        self.stream = None;
+        let (shared, id) = (Arc::clone(&self.shared), self.id.clone());
+        let ended = tokio::task::spawn_blocking(move || shared.destroy(&id)).await;
+        ended.map_err(|error| RuntimeError::Disks { reason: error.to_string() })?
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let (shared, id) = (Arc::clone(&self.shared), self.id.clone());
+        // The end of a machine is waited for; where that may not be, another thread waits.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || shared.clean_up(&id))),
+            Err(_) => shared.clean_up(&id),
+        }
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What a machine says that differs, believed as little as it.
+fn read_survey(input: &mut dyn Read) -> io::Result<Survey> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut survey = Survey::default();
+    let mut input = input.take(NAMES_BYTES_MAX);
+    loop {
+        let mut letter = [0];
+        input.read_exact(&mut letter)?;
+        let became = match letter[0] {
+            b'+' => Became::Added,
+            b'~' => Became::Changed,
+            b'-' => Became::Deleted,
+            b'e' => return Ok(survey),
+            b'm' => {
+                survey.more = true;
+                return Ok(survey);
+            }
+            _ => return Err(invalid()),
+        };
+        let mut length = [0; 4];
+        input.read_exact(&mut length)?;
+        let mut name = Vec::new();
+        (&mut input).take(u64::from(u32::from_le_bytes(length))).read_to_end(&mut name)?;
+        if !carry::is_plain(&name) || survey.found.len() >= NAMES_MAX {
+            return Err(invalid());
+        }
+        survey.found.insert(name, became);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_and_streams_cut_short_are_refused() {
+        let told = |bytes: &[u8]| read_survey(&mut &bytes[..]);
+        let fine = told(b"+\x02\0\0\0/a-\x04\0\0\0/b/cm").unwrap();
+        assert_eq!((fine.found.len(), fine.more), (2, true));
+        for hostile in [
+            &b"+\x02\0\0\0ab"[..],
+            b"+\x05\0\0\0/../ae",
+            b"+\x03\0\0\0/a\0e",
+            b"+\x02\0\0\0/a",
+            b"?e",
+            b"+\xff\xff\xff\xff/a",
+        ] {
+            assert!(told(hostile).is_err(), "{hostile:?}");
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Parts of a tree as a stream of bytes, to and from where no file can be opened: the inside of a machine with a disk of
+//! its own.
+//!
+//! ```text
+//!   stream   record* 'E'
+//!   record   'P' path node content?   made, or put in the place of what is there; a file has content
+//!            'A' path node            mode, owner and attributes
+//!            'L' path path            one more name of the second
+//!            'R' path u8              removed; 1: an empty directory
+//!   node     kind u8, what it needs · mode u32 · uid u32 · gid u32 · modified i64 u32 · attributes u32, (bytes bytes)* ·
+//!            identity u8, if 1: inode u64, born i64 u32, links u32
+//!   content  (offset u64, bytes)*, an empty one at last; what is left out is zero
+//!   bytes    length u32, that many
+//! ```
+//!
+//! Whoever receives believes nothing: names are checked, numbers and sizes are bounded, and everything is done by
+//! [`crate::apply`], beneath an open root. Numbers are little endian.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use crate::apply::{Sources, apply};
+use crate::plan::{Action, Content};
+use crate::{Identity, Kind, Node, Root, TreeError, split, step};
+
+/// What the kernel takes, and a little more would not be taken.
+const PATH_BYTES_MAX: usize = 4095;
+const NAME_BYTES_MAX: usize = 255;
+
+/// Of one node. The kernel's lists are 64 KiB at most.
+const ATTRIBUTES_MAX: usize = 128;
+const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+const ATTRIBUTES_BYTES_MAX: usize = 256 << 10;
+
+/// Of content, read and sent at once.
+const PIECE_BYTES_MAX: usize = 256 << 10;
+
+/// Content up to this size is not put into a file before it is put into its own.
+const HELD_BYTES_MAX: u64 = 256 << 10;
+
+/// What content is called until it is in its place.
+const STAGED: &str = "content";
+
+/// Has the last word about what comes to a path, and may refuse it. What it is told of a node's identity is the sender's.
+pub type Adjust<'a> = dyn FnMut(&[u8], &mut Node) -> io::Result<()> + 'a;
+
+/// What is received at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub records_max: u64,
+    /// Of all files' content, without what is left out of it.
+    pub bytes_max: u64,
+    /// With what is left out of it: whoever reads the files reads that too.
+    pub length_max: u64,
+}
+
+/// What was received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    pub records: u64,
+    pub bytes: u64,
+    pub length: u64,
+}
+
+/// Sends these names of a tree, with the directories they are in; what is not there is passed over, and so are devices.
+/// Of the root, what a directory has beside its names.
+pub fn send(root: &Root, names: &BTreeSet<Vec<u8>>, out: &mut dyn Write) -> Result<(), TreeError> {
+    let mut sent = BTreeSet::from([b"/".to_vec()]);
+    let mut firsts: HashMap<u64, Vec<u8>> = HashMap::new();
+    for name in names {
+        if name == b"/" {
+            let node = root.node(name)?.ok_or(io::ErrorKind::NotFound).map_err(step("look at", name))?;
+            record(b'A', name, out).and_then(|()| send_node(&node, out)).map_err(step("send", name))?;
+            continue;
+        }
+        for path in above(name) {
+            if sent.insert(path.to_vec())
+                && let Some(node) = root.node(path)?.filter(Node::is_directory)
+            {
+                send_put(root, path, &node, out)?;
+            }
+        }
+        if !sent.insert(name.clone()) {
+            continue;
+        }
+        let Some(node) = root.node(name)? else { continue };
+        if matches!(node.kind, Kind::Block { .. } | Kind::Character { .. }) {
+            continue;
+        }
+        let linked = node.identity.filter(|identity| identity.links > 1 && !node.is_directory());
+        if let Some(identity) = linked {
+            if let Some(first) = firsts.get(&identity.inode) {
+                record(b'L', name, out).and_then(|()| bytes(first, out)).map_err(step("send", name))?;
+                continue;
+            }
+            firsts.insert(identity.inode, name.clone());
+        }
+        send_put(root, name, &node, out)?;
+    }
+    out.write_all(b"E").map_err(step("send", b"/"))
+}
+
+/// Sends what is to be done to a tree; content comes from `sources`. `adjust` has the last word about every node.
+pub fn send_actions(
+    actions: &[Action],
+    sources: Sources<'_>,
+    adjust: &dyn Fn(&mut Node),
+    out: &mut dyn Write,
+) -> Result<(), TreeError> {
+    for action in actions {
+        match action {
+            Action::Put { path, node, content } => {
+                let mut node = node.clone();
+                adjust(&mut node);
+                let of = |error: io::Error| step("send", path)(error);
+                match content {
+                    Content::Merged { content } => {
+                        node.kind = Kind::File { bytes: content.len() as u64 };
+                        record(b'P', path, out).and_then(|()| send_node(&node, out)).map_err(of)?;
+                        send_held(content, out).map_err(of)?;
+                    }
+                    Content::None => {
+                        record(b'P', path, out).and_then(|()| send_node(&node, out)).map_err(of)?;
+                        if node.is_file() {
+                            send_held(&[], out).map_err(of)?;
+                        }
+                    }
+                    Content::Ours { path: from } => send_file(path, node, sources.ours, from, out)?,
+                    Content::Theirs { path: from } => send_file(path, node, sources.theirs, from, out)?,
+                }
+            }
+            Action::Attributes { path, node } => {
+                let mut node = node.clone();
+                adjust(&mut node);
+                record(b'A', path, out).and_then(|()| send_node(&node, out)).map_err(step("send", path))?;
+            }
+            Action::Link { path, to } => {
+                record(b'L', path, out).and_then(|()| bytes(to, out)).map_err(step("send", path))?;
+            }
+            Action::Remove { path, directory } => {
+                record(b'R', path, out)
+                    .and_then(|()| out.write_all(&[u8::from(*directory)]))
+                    .map_err(step("send", path))?;
+            }
+        }
+    }
+    out.write_all(b"E").map_err(step("send", b"/"))
+}
+
+/// Does to `live` what a stream says. `staging` is an empty directory of the same file system.
+pub fn receive(
+    live: &Root,
+    staging: &Root,
+    input: &mut dyn Read,
+    bounds: Bounds,
+    adjust: &mut Adjust<'_>,
+) -> Result<Received, TreeError> {
+    let mut receiver = Receiver { live, staging, bounds, received: Received::default(), folders: Vec::new() };
+    let done = receiver.run(input, adjust);
+    let _ = rustix::fs::unlinkat(&staging.fd, STAGED, AtFlags::empty());
+    done?;
+    Ok(receiver.received)
+}
+
+struct Receiver<'a> {
+    live: &'a Root,
+    staging: &'a Root,
+    bounds: Bounds,
+    received: Received,
+    /// Directories that were made, which get their times at last.
+    folders: Vec<Action>,
+}
+
+impl Receiver<'_> {
+    fn run(&mut self, input: &mut dyn Read, adjust: &mut Adjust<'_>) -> Result<(), TreeError> {
+        loop {
+            let tag = number::<1>(input).map_err(step("receive", b"/"))?[0];
+            if tag == b'E' {
+                break;
+            }
+            self.received.records += 1;
+            if self.received.records > self.bounds.records_max {
+                return Err(step("receive", b"/")(io::Error::other("there are too many names")));
+            }
+            let path = take_path(input).map_err(step("receive", b"/"))?;
+            let action = self.action(tag, &path, input, adjust).map_err(step("receive", &path))?;
+            let sources = Sources { ours: self.staging, theirs: self.staging };
+            apply(self.live, sources, std::slice::from_ref(&action), &mut |_| Ok(()))?;
+            if let Action::Put { node, .. } = &action
+                && node.is_directory()
+            {
+                self.folders.push(action);
+            }
+        }
+        let sources = Sources { ours: self.staging, theirs: self.staging };
+        apply(self.live, sources, &self.folders, &mut |_| Ok(()))
+    }
+
+    fn action(
+        &mut self,
+        tag: u8,
+        path: &[u8],
+        input: &mut dyn Read,
+        adjust: &mut Adjust<'_>,
+    ) -> io::Result<Action> {
+        let path = path.to_vec();
+        let is_root = path == b"/";
+        Ok(match tag {
+            b'P' if !is_root => {
+                let mut node = take_node(input)?;
+                adjust(&path, &mut node)?;
+                let content = match node.kind {
+                    Kind::File { bytes } => self.content(bytes, input)?,
+                    Kind::Directory | Kind::Link { .. } | Kind::Pipe | Kind::Socket => Content::None,
+                    Kind::Block { .. } | Kind::Character { .. } => return Err(rubbish("a device")),
+                };
+                Action::Put { path, node, content }
+            }
+            b'A' => {
+                let mut node = take_node(input)?;
+                adjust(&path, &mut node)?;
+                Action::Attributes { path, node }
+            }
+            b'L' if !is_root => Action::Link { path, to: take_path(input)? },
+            b'R' if !is_root => Action::Remove { path, directory: number::<1>(input)?[0] == 1 },
+            _ => return Err(rubbish("no such record")),
+        })
+    }
+
+    /// The content of a file, held or staged.
+    fn content(&mut self, length: u64, input: &mut dyn Read) -> io::Result<Content> {
+        self.received.length = self.received.length.saturating_add(length);
+        if self.received.length > self.bounds.length_max {
+            return Err(too_large());
+        }
+        if length <= HELD_BYTES_MAX {
+            let mut held = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+            self.pieces(length, input, &mut |offset, piece| {
+                let start = usize::try_from(offset).map_err(io::Error::other)?;
+                held[start..start + piece.len()].copy_from_slice(piece);
+                Ok(())
+            })?;
+            return Ok(Content::Merged { content: held });
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let staged = rustix::fs::openat(&self.staging.fd, STAGED, flags, Mode::RUSR | Mode::WUSR)?;
+        let staged = File::from(staged);
+        staged.set_len(length)?;
+        self.pieces(length, input, &mut |offset, piece| staged.write_all_at(piece, offset))?;
+        Ok(Content::Theirs { path: format!("/{STAGED}").into_bytes() })
+    }
+
+    fn pieces(
+        &mut self,
+        length: u64,
+        input: &mut dyn Read,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut at = 0;
+        loop {
+            let offset = u64::from_le_bytes(number(input)?);
+            let piece = take_bytes(input, PIECE_BYTES_MAX)?;
+            if piece.is_empty() {
+                return Ok(());
+            }
+            let end = offset.checked_add(piece.len() as u64).filter(|end| *end <= length && offset >= at);
+            at = end.ok_or_else(|| rubbish("content beside the file"))?;
+            self.received.bytes += piece.len() as u64;
+            if self.received.bytes > self.bounds.bytes_max {
+                return Err(too_large());
+            }
+            take(offset, &piece)?;
+        }
+    }
+}
+
+/// The directories a path is in, but for the root, from above.
+fn above(path: &[u8]) -> Vec<&[u8]> {
+    let mut found = Vec::new();
+    let mut next = split(path);
+    while let Some((folder, _)) = next {
+        next = split(folder);
+        if next.is_some() {
+            found.push(folder);
+        }
+    }
+    found.reverse();
+    found
+}
+
+fn send_put(root: &Root, path: &[u8], node: &Node, out: &mut dyn Write) -> Result<(), TreeError> {
+    match node.is_file() {
+        true => send_file(path, node.clone(), root, path, out),
+        false => record(b'P', path, out).and_then(|()| send_node(node, out)).map_err(step("send", path)),
+    }
+}
+
+fn send_file(
+    path: &[u8],
+    mut node: Node,
+    root: &Root,
+    from: &[u8],
+    out: &mut dyn Write,
+) -> Result<(), TreeError> {
+    let file = root.file(from)?.ok_or(io::ErrorKind::NotFound).map_err(step("open", from))?;
+    let mut sent = || -> io::Result<()> {
+        let length = file.metadata()?.len();
+        node.kind = Kind::File { bytes: length };
+        record(b'P', path, out)?;
+        send_node(&node, out)?;
+        let mut piece = vec![0; PIECE_BYTES_MAX.min(usize::try_from(length).unwrap_or(PIECE_BYTES_MAX))];
+        let mut at = 0;
+        while at < length {
+            // What was never written is not sent.
+            match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+                Ok(data) => at = data,
+                Err(Errno::NXIO) => break,
+                Err(error) => return Err(error.into()),
+            }
+            let hole = rustix::fs::seek(&file, SeekFrom::Hole(at))?.min(length);
+            while at < hole {
+                let want = piece.len().min(usize::try_from(hole - at).unwrap_or(piece.len()));
+                file.read_exact_at(&mut piece[..want], at)?;
+                out.write_all(&at.to_le_bytes())?;
+                bytes(&piece[..want], out)?;
+                at += want as u64;
+            }
+        }
+        out.write_all(&at.to_le_bytes())?;
+        bytes(b"", out)
+    };
+    sent().map_err(step("send", path))
+}
+
+fn send_held(content: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    let mut at = 0u64;
+    for piece in content.chunks(PIECE_BYTES_MAX) {
+        out.write_all(&at.to_le_bytes())?;
+        bytes(piece, out)?;
+        at += piece.len() as u64;
+    }
+    out.write_all(&at.to_le_bytes())?;
+    bytes(b"", out)
+}
+
+fn record(tag: u8, path: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(&[tag])?;
+    bytes(path, out)
+}
+
+fn bytes(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+    out.write_all(&length.to_le_bytes())?;
+    out.write_all(bytes)
+}
+
+fn send_node(node: &Node, out: &mut dyn Write) -> io::Result<()> {
+    match &node.kind {
+        Kind::File { bytes } => {
+            out.write_all(b"f")?;
+            out.write_all(&bytes.to_le_bytes())?;
+        }
+        Kind::Directory => out.write_all(b"d")?,
+        Kind::Link { target } => {
+            out.write_all(b"l")?;
+            bytes(target, out)?;
+        }
+        Kind::Pipe => out.write_all(b"p")?,
+        Kind::Socket => out.write_all(b"s")?,
+        Kind::Block { .. } | Kind::Character { .. } => return Err(rubbish("a device")),
+    }
+    for value in [node.mode, node.uid, node.gid] {
+        out.write_all(&value.to_le_bytes())?;
+    }
+    out.write_all(&node.modified.0.to_le_bytes())?;
+    out.write_all(&node.modified.1.to_le_bytes())?;
+    let count = u32::try_from(node.attributes.len()).map_err(io::Error::other)?;
+    out.write_all(&count.to_le_bytes())?;
+    for (name, value) in &node.attributes {
+        bytes(name, out)?;
+        bytes(value, out)?;
+    }
+    let Some(Identity { inode, born, links }) = node.identity else { return out.write_all(&[0]) };
+    out.write_all(&[1])?;
+    out.write_all(&inode.to_le_bytes())?;
+    out.write_all(&born.0.to_le_bytes())?;
+    out.write_all(&born.1.to_le_bytes())?;
+    out.write_all(&links.to_le_bytes())
+}
+
+fn take_node(input: &mut dyn Read) -> io::Result<Node> {
+    let kind = match number::<1>(input)?[0] {
+        b'f' => Kind::File { bytes: u64::from_le_bytes(number(input)?) },
+        b'd' => Kind::Directory,
+        b'l' => {
+            let target = take_bytes(input, PATH_BYTES_MAX)?;
+            if target.is_empty() || target.contains(&0) {
+                return Err(rubbish("no target of a link"));
+            }
+            Kind::Link { target }
+        }
+        b'p' => Kind::Pipe,
+        b's' => Kind::Socket,
+        _ => return Err(rubbish("no such kind")),
+    };
+    let [mode, uid, gid] = [number(input)?, number(input)?, number(input)?].map(u32::from_le_bytes);
+    let modified = (i64::from_le_bytes(number(input)?), u32::from_le_bytes(number(input)?));
+    if modified.1 >= 1_000_000_000 {
+        return Err(rubbish("no time"));
+    }
+    let (mut attributes, mut total) = (BTreeMap::new(), 0);
+    let count = u32::from_le_bytes(number(input)?);
+    if usize::try_from(count).map_or(true, |count| count > ATTRIBUTES_MAX) {
+        return Err(rubbish("too many attributes"));
+    }
+    for _ in 0..count {
+        let (name, value) = (take_bytes(input, NAME_BYTES_MAX)?, take_bytes(input, ATTRIBUTE_BYTES_MAX)?);
+        total += name.len() + value.len();
+        if name.is_empty() || name.contains(&0) || total > ATTRIBUTES_BYTES_MAX {
+            return Err(rubbish("no attribute"));
+        }
+        if crate::root::is_carried(&name) {
+            attributes.insert(name, value);
+        }
+    }
+    let identity = match number::<1>(input)?[0] {
+        0 => None,
+        _ => Some(Identity {
+            inode: u64::from_le_bytes(number(input)?),
+            born: (i64::from_le_bytes(number(input)?), u32::from_le_bytes(number(input)?)),
+            links: u32::from_le_bytes(number(input)?),
+        }),
+    };
+    Ok(Node { kind, mode: mode & 0o7777, uid, gid, attributes, modified, identity })
+}
+
+/// A path in the one form that is taken: absolute, without anything that leads elsewhere.
+fn take_path(input: &mut dyn Read) -> io::Result<Vec<u8>> {
+    let path = take_bytes(input, PATH_BYTES_MAX)?;
+    if is_plain(&path) { Ok(path) } else { Err(rubbish("no plain path")) }
+}
+
+/// Whether a path is absolute, normal, and one that the kernel takes.
+pub fn is_plain(path: &[u8]) -> bool {
+    let Some(rest) = path.strip_prefix(b"/") else { return false };
+    let fine = |name: &[u8]| {
+        !matches!(name, b"" | b"." | b"..") && name.len() <= NAME_BYTES_MAX && !name.contains(&0)
+    };
+    path.len() <= PATH_BYTES_MAX && (rest.is_empty() || rest.split(|byte| *byte == b'/').all(fine))
+}
+
+fn take_bytes(input: &mut dyn Read, length_max: usize) -> io::Result<Vec<u8>> {
+    let length = u32::from_le_bytes(number(input)?);
+    let length = usize::try_from(length).ok().filter(|length| *length <= length_max);
+    let mut bytes = vec![0; length.ok_or_else(|| rubbish("too long"))?];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn number<const BYTES: usize>(input: &mut dyn Read) -> io::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the files are too large")
+}
+
+fn rubbish(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests;
