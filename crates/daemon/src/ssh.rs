@@ -1,17 +1,21 @@
 //! The SSH gateway's side in the daemon: who may log in, where it listens, its host key.
 //!
 //! A public key stands for the API key that added it. Whoever logs in by it gets a client of our own routes that is recognised
-//! as that API key, with every request anew.
+//! as that API key, with every request anew. A key that is removed, revoked or has expired ends the connections it opened.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
+use burrow_audit::{Action, Event, Outcome, Text};
+use burrow_catalog::{CatalogError, KeyRow, SshKeyRow};
 use burrow_client::{Client, ClientOptions};
 use burrow_ssh::{Door, Gateway, GatewayOptions, KeyFile};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -23,14 +27,25 @@ use crate::wiring::{ServeError, listen};
 /// The host key's file, in the state directory.
 const HOST_KEY: &str = "ssh_host_ed25519_key";
 
-/// What the API tells of the gateway.
-#[derive(Debug, Default)]
-pub(crate) struct Told(OnceLock<burrow_api::Ssh>);
+/// How often a connection's key is looked up again without an occasion: keys also expire.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-impl Told {
+/// What the API tells of the gateway, and to it.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    told: OnceLock<burrow_api::Ssh>,
+    taken_away: watch::Sender<()>,
+}
+
+impl Link {
+    /// A key was taken away: connections look whether it was theirs.
+    pub(crate) fn key_taken_away(&self) {
+        self.taken_away.send_replace(());
+    }
+
     pub(crate) fn told(&self) -> burrow_api::Ssh {
         let off = burrow_api::Ssh { address: None, host_key: None, host_fingerprint: None };
-        self.0.get().cloned().unwrap_or(off)
+        self.told.get().cloned().unwrap_or(off)
     }
 }
 
@@ -47,7 +62,7 @@ pub(crate) fn spawn(app: &Arc<App>, stop: CancellationToken) -> Result<Option<Jo
         host_key: Some(host_key.public()),
         host_fingerprint: Some(host_key.fingerprint()),
     };
-    app.ssh.0.set(told).expect("the gateway is begun once");
+    app.ssh.told.set(told).expect("the gateway is begun once");
     let options = GatewayOptions {
         connections: config.connections,
         half_open: config.half_open,
@@ -86,33 +101,49 @@ struct OurDoor {
 }
 
 impl OurDoor {
-    async fn look_up(&self, fingerprint: &str) -> Option<Recognised> {
-        let now_ms = self.app.engine.now_ms();
-        match self.app.engine.catalog().ssh_login(fingerprint, now_ms).await {
-            Ok(found) => found.map(|(row, key)| Recognised {
-                key: key.id,
-                by: format!("ssh {} {}", row.id, row.fingerprint).into(),
-            }),
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "could not look an SSH key up");
-                None
-            }
+    async fn look_up(&self, fingerprint: &str) -> Result<Option<(SshKeyRow, KeyRow)>, CatalogError> {
+        let found = self.app.engine.catalog().ssh_login(fingerprint, self.app.engine.now_ms()).await;
+        if let Err(error) = &found {
+            tracing::error!(error = error as &dyn std::error::Error, "could not look an SSH key up");
         }
+        found
+    }
+
+    /// Written down before anything can be done.
+    async fn record(&self, key: &KeyRow, by: &str, name: &str, peer: SocketAddr) {
+        let event = Event {
+            actor: Some(Text::new(&format!("{} {} by {by}", key.id, key.name))),
+            reason: Some(Text::new(&format!("as `{name}` from {peer}"))),
+            ..Event::new(self.app.engine.now_ms(), key.tenant.clone(), Action::SshLogin, Outcome::Done)
+        };
+        self.app.audited(event).await;
     }
 }
 
 #[async_trait]
 impl Door for OurDoor {
     async fn knows(&self, fingerprint: &str) -> bool {
-        self.look_up(fingerprint).await.is_some()
+        matches!(self.look_up(fingerprint).await, Ok(Some(_)))
     }
 
-    async fn enter(&self, fingerprint: &str) -> Option<Client> {
-        let recognised = self.look_up(fingerprint).await?;
+    async fn enter(&self, fingerprint: &str, name: &str, peer: SocketAddr) -> Option<Client> {
+        let (row, key) = self.look_up(fingerprint).await.ok()??;
+        let by = format!("ssh {} {}", row.id, row.fingerprint);
         self.app.engine.catalog().note_ssh_login(fingerprint, self.app.engine.now_ms());
-        tracing::info!(key = %recognised.key, by = %recognised.by, "SSH login");
+        self.record(&key, &by, name, peer).await;
+        tracing::info!(key = %key.id, by, %peer, "SSH login");
+        let recognised = Recognised { key: key.id, by: by.into() };
         let options = ClientOptions { url: "http://localhost".to_owned(), key: None, ca_file: None };
         let client = within::client(self.app.clone(), self.api.clone(), options, Some(recognised));
         Some(client.expect("the address is an address"))
+    }
+
+    async fn shut(&self, fingerprint: &str) {
+        // Before the first look: what is taken away from here on is noticed.
+        let mut taken_away = self.app.ssh.taken_away.subscribe();
+        // Where nobody can be looked up, nobody is sent away.
+        while !matches!(self.look_up(fingerprint).await, Ok(None)) {
+            let _ = tokio::time::timeout(LOOK_AGAIN, taken_away.changed()).await;
+        }
     }
 }

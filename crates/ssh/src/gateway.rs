@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accept ─► slot (all · half-open · half-open of this address) ─► banner, keys, login (bounded time) ─► channels
-//!                                                                                    └─► idle for too long: cut
+//!                                                                                    └─► idle for too long, or its key taken away: cut
 //! ```
 //!
 //! The library that speaks SSH is never trusted to end: what is to end is cut off below it (`cut`).
@@ -138,7 +138,7 @@ impl Gateway {
         if let Err(error) = stream.set_nodelay(true) {
             return tracing::debug!(%error, "could not prepare a connection");
         }
-        let visit = Visit::new(self.shared.clone(), cut);
+        let visit = Visit::new(self.shared.clone(), peer, cut);
         let (config, options) = (self.config.clone(), self.options.clone());
         self.shared.tasks.spawn(attend(config, options, visit, stream, place, slot));
     }
@@ -172,6 +172,7 @@ async fn attend(
     tokio::select! {
         ended = &mut session => told(ended),
         () = visit.idle(options.idle) => tracing::info!("an SSH connection was idle for too long"),
+        () = visit.shut() => tracing::info!("the key of an SSH connection opens nothing any more"),
     }
     drop(ending);
 }

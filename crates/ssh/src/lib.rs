@@ -12,7 +12,7 @@
 //! sandbox to the client's machine: remote forwarding, agent and X11 forwarding are refused.
 //!
 //! Invariants: until a connection has shown a known key it costs one slot of few and a bounded time. A lost connection ends a
-//! command, and leaves a login shell running: the next login offers it.
+//! command, and leaves a login shell running: the next login offers it. A key that is taken away ends its connections.
 
 mod cut;
 mod forward;
@@ -27,6 +27,8 @@ mod public_key;
 mod pump;
 mod room;
 mod visit;
+
+use std::net::SocketAddr;
 
 use async_trait::async_trait;
 use burrow_client::Client;
@@ -44,6 +46,9 @@ pub trait Door: std::fmt::Debug + Send + Sync + 'static {
     /// Whether a key of this fingerprint (`SHA256:…`) would be let in. Asked before its owner has proven anything.
     async fn knows(&self, fingerprint: &str) -> bool;
 
-    /// Called once the owner has proven to hold it.
-    async fn enter(&self, fingerprint: &str) -> Option<Client>;
+    /// Called once the owner has proven to hold it, with what they log in as, and from where.
+    async fn enter(&self, fingerprint: &str, name: &str, peer: SocketAddr) -> Option<Client>;
+
+    /// Returns when a key that opened something opens nothing any more. May be dropped at any time.
+    async fn shut(&self, fingerprint: &str);
 }

@@ -4,6 +4,7 @@
 //! per channel (`room`), which hears of them in the same order.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -28,6 +29,7 @@ const CHANNELS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Visit {
     pub(crate) shared: Arc<Shared>,
+    peer: SocketAddr,
     /// Ends the connection.
     pub(crate) cut: CancellationToken,
     /// Cancelled, in the sense of done, when it has logged in.
@@ -44,13 +46,15 @@ pub(crate) struct Visit {
 struct Who {
     /// What stands in front of the `@`.
     name: String,
+    fingerprint: String,
     client: Client,
 }
 
 impl Visit {
-    pub(crate) fn new(shared: Arc<Shared>, cut: CancellationToken) -> Arc<Self> {
+    pub(crate) fn new(shared: Arc<Shared>, peer: SocketAddr, cut: CancellationToken) -> Arc<Self> {
         Arc::new(Self {
             shared,
+            peer,
             cut,
             entered: CancellationToken::new(),
             channels: Arc::new(Semaphore::new(CHANNELS_MAX)),
@@ -73,6 +77,14 @@ impl Visit {
     /// The sandbox that the login name means: found, or made, once for all channels.
     pub(crate) async fn sandbox(&self) -> Result<&Found, NoSandbox> {
         self.sandbox.get_or_try_init(|| lobby::find(self.client(), self.login_name())).await
+    }
+
+    /// Returns when the key that opened it opens nothing any more.
+    pub(crate) async fn shut(&self) {
+        match self.who.get() {
+            Some(who) => self.shared.door.shut(&who.fingerprint).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Something came or went.
@@ -134,12 +146,12 @@ impl Handler for Visitor {
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
         let fingerprint = fingerprint(key.public_key);
-        let Some(client) = self.visit.shared.door.enter(&fingerprint).await else {
+        let Some(client) = self.visit.shared.door.enter(&fingerprint, user, self.visit.peer).await else {
             return Ok(Auth::reject());
         };
         let name = user.to_owned();
         // A second login on a connection does not exist; were there one, it would change nothing.
-        let _ = self.visit.who.set(Who { name, client });
+        let _ = self.visit.who.set(Who { name, fingerprint, client });
         Ok(Auth::Accept)
     }
 

@@ -15,7 +15,7 @@ use crate::ssh_client::{SshClient, text};
 
 /// Bounds that a test meets soon.
 pub(crate) const CONFIG: &str =
-    "[ssh]\nlisten = \"127.0.0.1:0\"\nhalf_open = 24\nhalf_open_per_address = 16\nlogin_seconds = 5";
+    "[ssh]\nlisten = \"127.0.0.1:0\"\nhalf_open = 24\nhalf_open_per_address = 16\nlogin_seconds = 10";
 const HALF_OPEN: usize = 16;
 
 const CROWD: usize = 1000;

@@ -1,10 +1,11 @@
 //! Commands over SSH, by OpenSSH's own client: what they print, read and return, and the ports behind them.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
-use crate::harness::{Daemon, eventually};
+use crate::harness::{Daemon, PATIENCE, eventually};
 use crate::ssh_client::{CONFIG, SshClient, succeeded, text};
 
 #[test]
@@ -74,15 +75,19 @@ fn a_command_whose_client_goes_away_is_hung_up_on() {
     eventually("the command to be hung up on", || daemon.holds("web", "test -e /tmp/hung-up").then_some(()));
 }
 
+/// On port 8000 of the sandbox's loopback, which nobody else reaches.
+fn serve_hello(daemon: &Daemon) {
+    let serve = "cd /srv && echo hello > index.html && exec python3 -m http.server --bind 127.0.0.1 8000";
+    daemon.ok(&["exec", "-d", "web", "--", "sh", "-c", serve]);
+    daemon.sh("web", "until curl -sf localhost:8000 >/dev/null; do sleep 0.05; done");
+}
+
 #[test]
 fn ports_are_forwarded_into_the_sandbox_and_nowhere_else() {
     let daemon = Daemon::start_with(CONFIG);
     daemon.create("web");
     let client = SshClient::known(&daemon);
-    // On loopback, which the gateway of ports would reach too, and nobody else.
-    let serve = "cd /srv && echo hello > index.html && exec python3 -m http.server --bind 127.0.0.1 8000";
-    daemon.ok(&["exec", "-d", "web", "--", "sh", "-c", serve]);
-    daemon.sh("web", "until curl -sf localhost:8000 >/dev/null; do sleep 0.05; done");
+    serve_hello(&daemon);
 
     let get = |arguments: &[&str]| {
         let mut command = client.ssh(arguments);
@@ -93,8 +98,7 @@ fn ports_are_forwarded_into_the_sandbox_and_nowhere_else() {
     };
     let answer = get(&["-W", "localhost:8000", "web@127.0.0.1"]);
     assert!(text(&answer.stdout).contains("hello"), "{}{}", text(&answer.stdout), text(&answer.stderr));
-    let here = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let free = here.local_addr().unwrap().port();
+    let here = TcpListener::bind("127.0.0.1:0").unwrap();
     let outside = here.local_addr().unwrap().to_string();
     for elsewhere in ["198.51.100.7:80", "example.com:80", "10.0.0.1:7700"] {
         let answer = get(&["-W", elsewhere, "web@127.0.0.1"]);
@@ -105,9 +109,11 @@ fn ports_are_forwarded_into_the_sandbox_and_nowhere_else() {
     assert!(!answer.status.success() && answer.stdout.is_empty(), "{answer:?}");
     drop(here);
 
-    let forward = format!("{free}:localhost:8000");
+    // A socket in our own folder is nobody else's meanwhile, as a port may be.
+    let socket = client.folder.path().join("forwarded");
+    let forward = format!("{}:localhost:8000", socket.display());
     let mut child = client.ssh(&["-N", "-L", &forward, "web@127.0.0.1"]).spawn().unwrap();
-    let mut through = eventually("the forwarded port", || TcpStream::connect(("127.0.0.1", free)).ok());
+    let mut through = eventually("the forwarded port", || UnixStream::connect(&socket).ok());
     through.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     through.read_to_string(&mut answer).unwrap();
@@ -121,4 +127,44 @@ fn ports_are_forwarded_into_the_sandbox_and_nowhere_else() {
     let mut agent = client.ssh(&["-A", "web@127.0.0.1", "echo agent=$SSH_AUTH_SOCK"]);
     let output = succeeded(agent.env("SSH_AUTH_SOCK", "/dev/null").output().unwrap());
     assert_eq!(text(&output.stdout), "agent=\n");
+}
+
+/// As editors that work over SSH use it.
+#[test]
+fn a_proxy_of_the_clients_leads_to_the_sandbox_and_nowhere_else() {
+    let daemon = Daemon::start_with(CONFIG);
+    daemon.create("web");
+    let client = SshClient::known(&daemon);
+    serve_hello(&daemon);
+    let control = client.folder.path().join("control").display().to_string();
+    let control = ["-S", control.as_str(), "web@127.0.0.1"];
+    let mut child = client.ssh(&["-N", "-M"]).args(control).spawn().unwrap();
+    // Asked so, it tells whether the port was free still.
+    let forwards = |port: u16| {
+        let mut command = client.ssh(&["-O", "forward", "-D", &port.to_string()]);
+        command.args(control).output().unwrap().status.success().then_some(port)
+    };
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let proxy = eventually("a proxy in the client", || forwards(free()));
+    let ask = |address: [u8; 4], port: u16| {
+        let mut proxy = TcpStream::connect(("127.0.0.1", proxy)).unwrap();
+        proxy.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut request = vec![5, 1, 0, 5, 1, 0, 1];
+        request.extend(address);
+        request.extend(port.to_be_bytes());
+        request.extend(b"GET / HTTP/1.0\r\n\r\n");
+        proxy.write_all(&request).unwrap();
+        let mut answer = Vec::new();
+        // It may hang up before all was read.
+        let _ = proxy.read_to_end(&mut answer);
+        text(&answer)
+    };
+    let answer = ask([127, 0, 0, 1], 8000);
+    assert!(answer.contains("hello"), "{answer}");
+    for (address, port) in [([198, 51, 100, 7], 80), ([10, 0, 0, 1], 7700)] {
+        let answer = ask(address, port);
+        assert!(!answer.contains("HTTP"), "{address:?}: {answer}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

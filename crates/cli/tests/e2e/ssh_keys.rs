@@ -1,6 +1,10 @@
 //! Who may log in over SSH, to what, and for how long.
 
-use crate::harness::Daemon;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use crate::harness::{Daemon, eventually, run};
 use crate::ssh_client::{CONFIG, SshClient, succeeded, text};
 
 #[test]
@@ -56,9 +60,15 @@ fn a_key_opens_what_the_api_key_opens_that_added_it() {
     assert_eq!(client.exec("web", "true").status.code(), Some(255));
 
     // And the log says who it was.
-    let log = daemon.ok(&["audit", "ls", "--json"]);
-    assert!(log.contains("by ssh ssk") && log.contains("SHA256:"), "{log}");
-    assert!(log.contains("exec.start"), "{log}");
+    let log = daemon.json(&["audit", "ls", "--json"]);
+    for action in ["ssh.login", "exec.start"] {
+        let mut of_it = log.as_array().unwrap().iter().filter(|event| event["action"] == action);
+        let by_ssh = |event: &serde_json::Value| {
+            event["actor"].as_str().is_some_and(|by| by.contains("by ssh ssk") && by.contains("SHA256:"))
+        };
+        assert!(of_it.any(by_ssh), "no `{action}` by SSH: {log}");
+    }
+    assert!(log.to_string().contains("as `web` from 127.0.0.1:"), "{log}");
 }
 
 #[test]
@@ -77,6 +87,9 @@ fn login_names_mean_sandboxes_and_new_makes_one() {
         text(&lost.stdout).contains("web") && text(&lost.stderr).contains("no sandbox `nobody`"),
         "{lost:?}"
     );
+    let looking = client.ssh(&["-tt", "nobody@127.0.0.1"]).output().unwrap();
+    assert_eq!(looking.status.code(), Some(0), "who looks around has not failed: {looking:?}");
+    assert!(text(&looking.stdout).contains("web"), "{looking:?}");
     for odd in ["Web", "a b", "../web", "web/../x"] {
         let output = client.ssh(&["-l", odd, "127.0.0.1", "true"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{odd}: {output:?}");
@@ -102,4 +115,97 @@ fn login_names_mean_sandboxes_and_new_makes_one() {
     let after = SshClient::stranger(&daemon);
     let known = |client: &SshClient| std::fs::read(client.folder.path().join("known_hosts")).unwrap();
     assert_eq!(known(&before), known(&after));
+}
+
+/// Somebody inside, who says something and is answered.
+fn inside(client: &SshClient) -> Child {
+    let mut command = client.ssh(&["web@127.0.0.1", "cat"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    child
+}
+
+#[track_caller]
+fn ends(mut child: Child, why: &str) {
+    let status = eventually(why, || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(255), "{why}");
+}
+
+#[test]
+fn a_key_that_is_taken_away_ends_its_connections() {
+    let daemon = Daemon::start_with(CONFIG);
+    daemon.create("web");
+    let (stays, removed, revoked) =
+        (SshClient::known(&daemon), SshClient::stranger(&daemon), SshClient::stranger(&daemon));
+    let path = |client: &SshClient| client.public_key().to_str().unwrap().to_owned();
+    let id = daemon.ok(&["ssh-key", "add", &path(&removed)]);
+    let key = daemon.json(&["key", "create", "short", "--json"]);
+    let mut add = daemon.command(&["ssh-key", "add", &path(&revoked)]);
+    succeeded(add.env("BURROW_API_KEY", key["secret"].as_str().unwrap()).output().unwrap());
+
+    let (mut one, two, three) = (inside(&stays), inside(&removed), inside(&revoked));
+    daemon.ok(&["ssh-key", "rm", &id]);
+    ends(two, "the connection of a removed key to end");
+    daemon.ok(&["key", "revoke", key["key"]["id"].as_str().unwrap()]);
+    ends(three, "the connection of a revoked API key to end");
+
+    // Others are not concerned.
+    let (mut stdin, mut stdout) = (one.stdin.take().unwrap(), one.stdout.take().unwrap());
+    stdin.write_all(b"y").unwrap();
+    let mut answer = [0];
+    stdout.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, *b"y");
+    drop(stdin);
+    assert!(one.wait().unwrap().success());
+}
+
+#[test]
+fn keys_of_every_kind_are_taken_or_refused_with_a_reason() {
+    let daemon = Daemon::start_with(CONFIG);
+    daemon.create("web");
+    for (kind, bits) in [("ecdsa", "256"), ("ecdsa", "384"), ("ecdsa", "521")] {
+        let client = SshClient::stranger(&daemon);
+        make_key(&client, kind, bits);
+        daemon.ok(&["ssh-key", "add", client.public_key().to_str().unwrap()]);
+        assert_eq!(client.ok("web", "echo in"), "in\n", "{kind} {bits}");
+    }
+    let client = SshClient::stranger(&daemon);
+    make_key(&client, "rsa", "3072");
+    let refused = daemon.refused(&["ssh-key", "add", client.public_key().to_str().unwrap()], 1);
+    assert!(refused.contains("ssh-rsa") && refused.contains("ssh-keygen -t ed25519"), "{refused}");
+    let private = client.folder.path().join("id");
+    let refused = daemon.refused(&["ssh-key", "add", private.to_str().unwrap()], 1);
+    assert!(refused.contains("private key") && refused.contains(".pub"), "{refused}");
+}
+
+/// In the place of the one it has.
+fn make_key(client: &SshClient, kind: &str, bits: &str) {
+    let path = client.folder.path().join("id");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(client.public_key()).unwrap();
+    run(Command::new("ssh-keygen").args(["-q", "-t", kind, "-b", bits, "-N", "", "-f"]).arg(path));
+}
+
+#[test]
+fn who_says_nothing_is_hung_up_on() {
+    let daemon = Daemon::start_with(&format!("{CONFIG}\nidle = \"10s\"\nlogin_seconds = 15"));
+    daemon.create("web");
+    let client = SshClient::known(&daemon);
+    let strangers = ["", "SSH-2.0-stranger\r\n"].map(|said| {
+        let mut stream = TcpStream::connect(("127.0.0.1", client.port)).unwrap();
+        stream.write_all(said.as_bytes()).unwrap();
+        stream
+    });
+    ends(inside(&client), "a silent connection to end");
+    for mut stream in strangers {
+        stream.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
+        let mut said = Vec::new();
+        // Whether it ends with a reset or not: it ends.
+        let ended = stream.read_to_end(&mut said);
+        let in_vain = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(!ended.as_ref().is_err_and(in_vain), "{ended:?} after {}", text(&said));
+        assert!(text(&said).starts_with("SSH-2.0-"), "{}", text(&said));
+    }
+    assert_eq!(client.ok("web", "echo in"), "in\n");
 }

@@ -107,8 +107,8 @@ pub(crate) struct App {
     pub(crate) watchers: e2b::envd::Watchers,
     /// What memory needs besides itself.
     pub(crate) memory: Keeper,
-    /// Where the SSH gateway is, once it is.
-    pub(crate) ssh: crate::ssh::Told,
+    /// To and from the SSH gateway.
+    pub(crate) ssh: crate::ssh::Link,
     /// Cancelled when the daemon is about to end: streams say so and end.
     pub(crate) draining: CancellationToken,
 }
@@ -135,7 +135,7 @@ impl App {
             watchers: e2b::envd::Watchers::default(),
             memory,
             audit,
-            ssh: crate::ssh::Told::default(),
+            ssh: crate::ssh::Link::default(),
             draining,
             config,
             engine,

@@ -93,7 +93,7 @@ pub(crate) struct SshKeyPath {
 
 #[utoipa::path(
     delete, path = "/v1/ssh/keys/{key}", tag = "ssh", params(SshKeyPath),
-    responses((status = 204, description = "Removed: it opens nothing more; who is logged in stays"), Common, Named),
+    responses((status = 204, description = "Removed: it opens nothing more, and connections that it opened end"), Common, Named),
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
@@ -106,6 +106,7 @@ pub(crate) async fn remove(
         trace.target(row.id.as_str());
     }
     app.engine.catalog().remove_ssh_key(caller.tenant(), &row.id).await?;
+    app.ssh.key_taken_away();
     tracing::info!(key = %row.id, fingerprint = row.fingerprint, "SSH key removed");
     Ok(StatusCode::NO_CONTENT)
 }

@@ -49,7 +49,7 @@ enum Action {
         #[command(flatten)]
         format: Format,
     },
-    /// Remove keys: they open nothing more, who is logged in stays
+    /// Remove keys: they open nothing more, and connections that they opened end
     Rm {
         /// Ids or names
         #[arg(required = true, value_name = "KEY")]
@@ -102,8 +102,8 @@ fn usual() -> Result<PathBuf, Stop> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let found = USUAL.iter().map(|name| home.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
-        let hint = "`ssh-keygen -t ed25519` makes one; or name a file";
-        Failure::new("there is no public key in `~/.ssh`").hint(hint).into()
+        let hint = "`ssh-keygen -t ed25519` makes one (RSA is not taken); or name a file";
+        Failure::new("there is no ed25519 or ECDSA public key in `~/.ssh`").hint(hint).into()
     })
 }
 
