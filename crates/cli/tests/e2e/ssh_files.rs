@@ -87,7 +87,7 @@ fn git_and_rsync_work_over_ssh() {
     git(folder, &["clone", "-q", "ssh://web@127.0.0.1/srv/repo.git", "two"]);
     assert_eq!(fs::read(one.join("blob")).unwrap(), fs::read(two.join("blob")).unwrap());
 
-    // The image has no rsync; this host's own goes with the libraries that the image may lack.
+    // The image has no rsync; this host's own goes with all that it was linked with.
     let program = send_rsync(&daemon);
     fs::create_dir(folder.join("source")).unwrap();
     for number in 0..50 {
@@ -112,13 +112,15 @@ fn send_rsync(daemon: &Daemon) -> String {
     let program = program.trim();
     let needs = text(&succeeded(Command::new("ldd").arg(program).output().unwrap()).stdout);
     daemon.sh("web", "mkdir -p /opt/rsync");
-    let libraries = needs.lines().filter_map(|line| line.split("=> ").nth(1)?.split(' ').next());
-    // The image's own C library is the one that its dynamic linker fits.
-    let libraries = libraries.filter(|path| !path.contains("/libc.so"));
-    for path in std::iter::once(program).chain(libraries) {
+    let libraries =
+        needs.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let libraries: Vec<&str> = libraries.collect();
+    for path in std::iter::once(program).chain(libraries.iter().copied()) {
         let real = fs::canonicalize(path).unwrap();
         let name = Path::new(path).file_name().unwrap().to_str().unwrap();
         daemon.ok(&["cp", real.to_str().unwrap(), &format!("web:/opt/rsync/{name}")]);
     }
-    "env LD_LIBRARY_PATH=/opt/rsync /opt/rsync/rsync".to_owned()
+    let names = libraries.iter().filter_map(|path| Path::new(path).file_name()?.to_str());
+    let linker = names.into_iter().find(|name| name.starts_with("ld-")).unwrap();
+    format!("/opt/rsync/{linker} --library-path /opt/rsync /opt/rsync/rsync")
 }
