@@ -50,7 +50,7 @@ fn sftp_and_scp_carry_files_as_the_sandbox_has_them() {
     assert_eq!(fs::read_to_string(folder.join("old")).unwrap(), "deep");
 
     // It is the sandbox's root that `..` ends at, and the sandbox's rights that hold.
-    let above = "get /../../../../../../etc/hostname above\nget /proc/1/root/etc/hostname root\n";
+    let above = "get /../../../../../../etc/hostname above\nget /proc/self/root/etc/hostname root\n";
     fs::write(&batch, above).unwrap();
     let mut sftp = client.program("sftp", &["-b", batch.to_str().unwrap(), "web@127.0.0.1"]);
     succeeded(sftp.current_dir(folder).output().unwrap());
