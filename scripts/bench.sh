@@ -39,6 +39,8 @@ fi
 
 say "measuring (some minutes; leave the machine alone)"
 nginx=()
+sshd=()
+[ ! -x "$lib_dir/openssh/usr/sbin/sshd" ] || sshd=(--sshd "$lib_dir/openssh/usr/sbin/sshd")
 [ ! -x "$lib_dir/nginx/usr/sbin/nginx" ] || nginx=(--nginx "$lib_dir/nginx/usr/sbin/nginx")
 criu=()
 [ ! -x "$lib_dir/criu/sbin/criu" ] || criu=(--criu "$lib_dir/criu/sbin/criu")
@@ -73,4 +75,4 @@ fi
 lib=()
 [ ! -d "$lib_dir/qemu" ] || lib=(--lib "$lib_dir")
 "$repo/target/release/burrow-bench" --burrow "$burrow" --guest "$guest_binary" --pool "$pool" \
-    "${nginx[@]}" "${criu[@]}" "${chroma[@]}" "${mitmdump[@]}" "${clients[@]}" "${lib[@]}" "$@"
+    "${nginx[@]}" "${sshd[@]}" "${criu[@]}" "${chroma[@]}" "${mitmdump[@]}" "${clients[@]}" "${lib[@]}" "$@"

@@ -29,6 +29,8 @@ base=(
 test_needs=(
     strace:strace
     git:git
+    ssh:openssh-client
+    rsync:rsync
     python3:python3
     /usr/lib/python3/dist-packages/ensurepip-or-venv:python3-venv
     shellcheck:shellcheck
@@ -62,7 +64,7 @@ main() {
     install_criu
     install_qemu
     case " $* " in *" --test "*) install_node ;; esac
-    case " $* " in *" --bench "*) unpack_nginx ;; esac
+    case " $* " in *" --bench "*) unpack_nginx && unpack_sshd ;; esac
 }
 
 check_kernel() {
@@ -174,6 +176,28 @@ unpack_nginx() {
     else
         rm -rf "$lib_dir/nginx"
         note "no nginx: the gateway is measured only where it is in PATH"
+    fi
+    rm -rf "$work"
+}
+
+# OpenSSH's server, likewise: installed, it would serve this machine.
+unpack_sshd() {
+    local work
+    has "$lib_dir/openssh/usr/sbin/sshd" && return
+    has apt-get || { note "no apt-get: SSH is measured only where sshd is in PATH"; return; }
+    say "unpacking OpenSSH's server into $lib_dir/openssh (nothing else on this machine changes)"
+    work=$(mktemp -d)
+    chmod 755 "$work"
+    # With the one library that only it needs, beside the program.
+    if (cd "$work" && apt-get download -q -o APT::Sandbox::User=root openssh-server libwrap0 >/dev/null 2>&1) &&
+        mkdir -p "$lib_dir/openssh" && dpkg-deb -x "$work"/openssh-server_*.deb "$lib_dir/openssh" &&
+        dpkg-deb -x "$work"/libwrap0_*.deb "$work/libwrap" &&
+        find "$work/libwrap" -name 'libwrap.so.*' -exec cp -P -t "$lib_dir/openssh/usr/sbin" {} + &&
+        ! LD_LIBRARY_PATH=$lib_dir/openssh/usr/sbin ldd "$lib_dir/openssh/usr/sbin/sshd" | grep -q 'not found'; then
+        note "sshd in $lib_dir/openssh"
+    else
+        rm -rf "$lib_dir/openssh"
+        note "no sshd: SSH is measured only where it is in PATH"
     fi
     rm -rf "$work"
 }

@@ -34,6 +34,8 @@ pub(crate) struct Prepared {
     pub(crate) image: PathBuf,
     /// The reverse proxy to compare with.
     pub(crate) nginx: Option<PathBuf>,
+    /// The SSH server to compare with.
+    pub(crate) sshd: Option<PathBuf>,
     /// What daemons dump and restore with, and what that is compared with.
     pub(crate) criu: Option<PathBuf>,
     /// A Python with the vector store that memory is compared with.
@@ -66,6 +68,7 @@ impl Prepared {
             pool,
             image,
             nginx: arguments.nginx.clone().or_else(|| in_path("nginx")),
+            sshd: arguments.sshd.clone().or_else(|| in_path("sshd")),
             criu: arguments.criu.clone().or_else(|| in_path("criu")),
             locomo: arguments.locomo.as_deref().map(absolute).transpose()?,
             minilm: arguments.minilm.as_deref().map(absolute).transpose()?,
@@ -295,6 +298,7 @@ fn write_state(
     });
     let text = format!(
         "listen = \"127.0.0.1:0\"\nstate_dir = {state:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n\
+         [ssh]\nlisten = \"127.0.0.1:0\"\n\
          [pool]\npath = {:?}\n{ready}[runtime]\n{criu}{machines}guest = {:?}\ncgroup = {:?}\n{more}",
         place.run_dir,
         at("admin.key"),

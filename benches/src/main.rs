@@ -17,6 +17,7 @@ mod null_device;
 mod process;
 mod report;
 mod samples;
+mod sshd;
 mod tiny_server;
 mod wire;
 
@@ -46,6 +47,9 @@ struct Arguments {
     /// The proxy to compare with; one in PATH when absent.
     #[arg(long, value_name = "PATH")]
     nginx: Option<PathBuf>,
+    /// OpenSSH's server, to compare with; one in PATH when absent.
+    #[arg(long, value_name = "PATH")]
+    sshd: Option<PathBuf>,
     /// The `criu` that daemons use, and to compare with; one in PATH when absent.
     #[arg(long, value_name = "PATH", env = "BURROW_CRIU")]
     criu: Option<PathBuf>,

@@ -16,6 +16,7 @@ mod microvm;
 mod moving;
 mod pause;
 mod sleep;
+mod ssh;
 mod surfaces;
 mod upstream;
 
@@ -50,6 +51,7 @@ pub(crate) enum Group {
     Memory,
     Audit,
     Surfaces,
+    Ssh,
     Microvm,
 }
 
@@ -162,6 +164,7 @@ impl Group {
         Self::Memory,
         Self::Audit,
         Self::Surfaces,
+        Self::Ssh,
         Self::Microvm,
     ];
 
@@ -185,6 +188,7 @@ impl Group {
             Self::Memory => "memory at a hundred thousand and a million entries, against chromadb",
             Self::Audit => "the audit log: durable events per second, verifying a million",
             Self::Gateway => "HTTP into a sandbox, against nginx",
+            Self::Ssh => "logging in over SSH and sftp, against OpenSSH's own server",
             Self::Surfaces => "E2B's, MCP's and our own clients, against a bare request",
             Self::Microvm => "microVMs, against a boot and against QEMU alone",
         }
@@ -221,6 +225,9 @@ impl Group {
             }
             Self::Surfaces => {
                 with_daemon(prepared, async |daemon| surfaces::measure(daemon, prepared, scale).await).await
+            }
+            Self::Ssh => {
+                with_daemon(prepared, async |daemon| ssh::measure(daemon, prepared, scale).await).await
             }
             Self::Gateway => {
                 with_daemon(prepared, async |daemon| gateway::measure(daemon, prepared, scale).await).await

@@ -59,6 +59,18 @@ pub struct CreateExec {
     pub rollback_on_failure: bool,
 }
 
+/// The user's own shell when it has one, else bash, else sh. Runs inside, where the users are known.
+const FIND_SHELL: &str = "shell=$(getent passwd \"$(id -u)\" 2>/dev/null | cut -d: -f7); \
+    for each in \"$shell\" /bin/bash /bin/sh; do \
+    case \"$each\" in */nologin|*/false|'') continue;; esac; \
+    [ -x \"$each\" ] && exec \"$each\" -l; done; exec sh";
+
+/// What a login runs: `argv` of a [`CreateExec`]. The same for all who open a shell, so that one that was left open is known
+/// by it.
+pub fn login_shell() -> Vec<String> {
+    vec!["/bin/sh".to_owned(), "-c".to_owned(), FIND_SHELL.to_owned()]
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StdinMode {

@@ -27,6 +27,7 @@ mod secret;
 mod service;
 mod sleep;
 mod snapshot;
+mod ssh;
 
 pub use attach::{
     AttachClientMessage, AttachServerMessage, OUTPUT_HEADER_BYTES, decode_output, encode_output,
@@ -39,7 +40,7 @@ pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use event::Event;
 pub use exec::{
     CreateExec, Exec, ExecOutcome, ExecState, OutputChunk, OutputStream, Rollback, RollbackState, RunResult,
-    SendSignal, StdinMode, TerminalSize,
+    SendSignal, StdinMode, TerminalSize, login_shell,
 };
 pub use files::{
     ChangeMode, FileEntry, FileKind, FileList, MakeDirectory, MoveFile, TarSummary, WatchEvent,
@@ -79,3 +80,4 @@ pub use snapshot::{
     Change, ChangeKind, Changes, CreateSnapshot, ForkSandbox, Forked, ImportedSnapshot, RestoreSandbox,
     Restored, SandboxFromSnapshot, Snapshot, SnapshotKind,
 };
+pub use ssh::{AddSshKey, Ssh, SshKey};

@@ -165,6 +165,8 @@ words! {
         ApiRead = "api.read",
         ExecStart = "exec.start",
         ExecEnd = "exec.end",
+        /// Somebody logged in over SSH: `reason` says as what and from where.
+        SshLogin = "ssh.login",
         KeyCreate = "key.create",
         KeyDelete = "key.delete",
         SecretSet = "secret.set",

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use burrow_model::{SNAPSHOTS_MAX, SandboxId, SnapshotId, SpaceId};
 use rusqlite::ErrorCode;
 
-use crate::{SECRETS_MAX, SPACES_MAX};
+use crate::{SECRETS_MAX, SPACES_MAX, SSH_KEYS_MAX};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -28,6 +28,10 @@ pub enum CatalogError {
     TooManySpaces,
     #[error("there are {SECRETS_MAX} secrets, and there may be no more")]
     TooManySecrets,
+    #[error("there are {SSH_KEYS_MAX} SSH keys, and there may be no more")]
+    TooManySshKeys,
+    #[error("this SSH key was added already, with another API key")]
+    SshKeyTaken,
     #[error("sandbox `{sandbox}` has {SNAPSHOTS_MAX} snapshots, and may have no more")]
     TooManySnapshots { sandbox: SandboxId },
     #[error("the idempotency key was used before, for another request")]
@@ -82,6 +86,8 @@ impl CatalogError {
             }
             Self::TooManySpaces => Some("delete spaces that are not needed any more"),
             Self::TooManySecrets => Some("remove secrets that are not needed any more"),
+            Self::TooManySshKeys => Some("remove SSH keys that are not needed any more"),
+            Self::SshKeyTaken => Some("remove it there first, or use another SSH key"),
             Self::TooManySnapshots { .. } => {
                 Some("delete snapshots of this sandbox that are not needed any more")
             }

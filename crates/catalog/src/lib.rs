@@ -38,6 +38,7 @@ mod search;
 mod secrets;
 mod snapshots;
 mod spaces;
+mod ssh_keys;
 mod stock;
 mod upkeep;
 mod writer;
@@ -82,6 +83,7 @@ pub use rows::{
 pub use secrets::{AuthorityRow, PlaceholderRow, SECRETS_MAX, SealedValue, SecretRow, SecretStored};
 pub use snapshots::{LINEAGE_MAX, SnapshotTotals};
 pub use spaces::{SPACES_MAX, Sight, SpaceChange, SpaceRow};
+pub use ssh_keys::{SSH_KEYS_MAX, SshKeyRow};
 pub use stock::StockRow;
 pub use upkeep::Size;
 

@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0008_secrets.sql"),
     include_str!("../migrations/0009_merges.sql"),
     include_str!("../migrations/0010_moving.sql"),
+    include_str!("../migrations/0011_ssh_keys.sql"),
 ];
 
 /// The version this program writes.

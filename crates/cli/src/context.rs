@@ -100,18 +100,24 @@ fn key_files(admin_key: Option<&Path>) -> Vec<PathBuf> {
     own.into_iter().chain(admin_key.map(Path::to_owned)).collect()
 }
 
-fn configuration_directory() -> Option<PathBuf> {
+pub(crate) fn configuration_directory() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))
 }
 
-fn is_loopback(url: &str) -> bool {
-    let Some((_, rest)) = url.split_once("://") else { return false };
+/// The host of an address, without brackets and port.
+pub(crate) fn host_of(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or_default(),
         None => authority.split(':').next().unwrap_or_default(),
     };
+    Some(host.to_owned())
+}
+
+fn is_loopback(url: &str) -> bool {
+    let Some(host) = host_of(url) else { return false };
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 

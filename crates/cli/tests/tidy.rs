@@ -15,14 +15,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["model"]),
     ("client", &["api", "model"]),
     // `burrow serve` and the helper roles live in the same binary, hence the arrow to the daemon.
-    ("cli", &["api", "audit", "client", "daemon", "mcp", "model"]),
+    ("cli", &["api", "audit", "client", "daemon", "mcp", "model", "ssh"]),
     ("mcp", &["api", "client"]),
+    ("ssh", &["api", "client"]),
     (
         "daemon",
         // `client` is how what the daemon serves for models asks the daemon's own API.
         &[
             "api", "audit", "catalog", "client", "egress", "engine", "guest", "images", "mcp", "memory",
-            "model", "network", "portable", "runtime", "trees", "vault", "volumes",
+            "model", "network", "portable", "runtime", "ssh", "trees", "vault", "volumes",
         ],
     ),
     (

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use burrow_api::{CreateExec, Exec, ExecState, OutputChunk, RunResult, SendSignal, TerminalSize};
+use burrow_api::{CreateExec, Exec, ExecState, OutputChunk, Page, RunResult, SendSignal, TerminalSize};
 use http::Method;
 use tokio::time::Instant;
 
 use crate::client::Call;
 use crate::sandboxes::sandbox_path;
 use crate::url::Path;
-use crate::{ByteStream, Client, ClientError, NdjsonStream, UploadBody};
+use crate::{ByteStream, Client, ClientError, NdjsonStream, PageQuery, UploadBody};
 
 /// One question of a long wait: short enough for proxies in between.
 const WAIT_STEP: Duration = Duration::from_secs(30);
@@ -52,6 +52,11 @@ impl Client {
 
     pub async fn execs(&self, sandbox: &str) -> Result<Vec<Exec>, ClientError> {
         self.all_pages(sandbox_path(sandbox).fixed("execs")).await
+    }
+
+    /// One page of a sandbox's execs, newest first.
+    pub async fn list_execs(&self, sandbox: &str, page: &PageQuery) -> Result<Page<Exec>, ClientError> {
+        self.page(sandbox_path(sandbox).fixed("execs"), page).await
     }
 
     pub async fn exec(&self, sandbox: &str, exec: &str) -> Result<Exec, ClientError> {

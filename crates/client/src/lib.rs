@@ -44,6 +44,7 @@ mod sandboxes;
 mod secrets;
 mod services;
 mod snapshots;
+mod ssh;
 mod tls;
 mod url;
 mod websocket;

@@ -21,6 +21,7 @@ mod rest;
 mod restore;
 mod runtimes;
 mod server;
+mod ssh;
 mod telemetry;
 #[cfg(test)]
 mod testing;

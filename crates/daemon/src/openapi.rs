@@ -6,7 +6,7 @@ use utoipa::{Modify, OpenApi};
 
 use crate::rest::{
     attach, audit, backup, diff, egress, events, execs, files, host, images, keys, lineage, listing, memory,
-    merges, moving, output, ports, power, races, sandboxes, secrets, services, snapshots, tar, watch,
+    merges, moving, output, ports, power, races, sandboxes, secrets, services, snapshots, ssh, tar, watch,
 };
 
 #[derive(OpenApi)]
@@ -36,6 +36,7 @@ use crate::rest::{
         egress::approvals::list, egress::approvals::answer,
         services::list, services::set, services::remove, services::restart,
         keys::create, keys::list, keys::get, keys::revoke,
+        ssh::show, ssh::add, ssh::list, ssh::remove,
         audit::list, audit::follow, audit::checkpoint, audit::inclusion, audit::consistency, audit::export,
         secrets::set, secrets::rotate, secrets::list, secrets::get, secrets::remove,
         images::list, images::make::make, images::get, images::remove, images::tag, images::untag, images::prune,
@@ -69,6 +70,7 @@ use crate::rest::{
         (name = "egress", description = "What a sandbox may reach, and what it tried"),
         (name = "services", description = "Supervised processes of a sandbox"),
         (name = "keys", description = "Who may ask"),
+        (name = "ssh", description = "Logging in to sandboxes over SSH"),
         (name = "audit", description = "Who did what, and the proof that nothing was changed"),
         (name = "secrets", description = "What sandboxes may use and never see"),
         (name = "images", description = "What sandboxes start from"),

@@ -122,6 +122,8 @@ pub enum ServeError {
     AdminKey { path: PathBuf, source: io::Error },
     #[error("could not listen on `{address}`")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("could not open the key that SSH clients know this host by")]
+    SshHostKey { source: burrow_ssh::KeyFileError },
     #[error("could not prepare TLS")]
     Tls(#[from] TlsError),
     #[error("could not start the daemon's threads")]
@@ -154,6 +156,9 @@ impl ServeError {
             }
             Self::Engine { source } => source.hint()?,
             Self::Listen { .. } => "another program may listen there; set `listen` in the configuration",
+            Self::SshHostKey { .. } => {
+                "`ssh_host_ed25519_key` in the state directory must be root's alone; removed, it is made anew, and clients warn"
+            }
             Self::Tls(_) => "check `tls.cert` and `tls.key` in the configuration",
             Self::Threads { .. } => return None,
         };
@@ -305,11 +310,13 @@ async fn serve(
         kill: running.kill.clone(),
         connections: running.connections.clone(),
     };
+    let shells = crate::ssh::spawn(&app, running.stop.clone())?;
     let accepting = tokio::spawn(server.run());
     let counting = tokio::spawn(count_epochs(epochs.clone()));
     signals.wait_for_the_end(named.as_deref(), &level, tls.as_ref()).await;
     let ending = Instant::now() + DRAIN.operations;
     running.drain(accepting, DRAIN).await;
+    end_ssh(shells).await;
     doors.end().await;
     // Not only what was asked for: sandboxes may just be falling asleep by themselves.
     let ending = ending.max(Instant::now() + DRAIN.requests);
@@ -321,6 +328,15 @@ async fn serve(
     end_egress_if_unused(&catalog, &run_dir).await;
     tracing::info!("ended; sandboxes go on");
     Ok(())
+}
+
+/// Its connections are cut off by then; this is for their last words.
+async fn end_ssh(shells: Option<tokio::task::JoinHandle<()>>) {
+    if let Some(shells) = shells
+        && tokio::time::timeout(DRAIN.requests, shells).await.is_err()
+    {
+        tracing::warn!("SSH connections took too long to end and were cut off");
+    }
 }
 
 /// Before anything is done that it has to tell of.
@@ -528,7 +544,7 @@ fn guest_source(config: &Config, program: &Path) -> PathBuf {
     config.runtime.guest.clone().unwrap_or_else(beside)
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
     let open = || {
         let socket = if address.is_ipv4() {
             tokio::net::TcpSocket::new_v4()?

@@ -1,10 +1,11 @@
 //! The host–guest protocol, and the agent that speaks it as PID 1 inside every sandbox.
 //!
 //! The host side uses [`protocol`] and [`client`]; the binary `burrow-guest` uses [`protocol`] and `agent`. The same binary
-//! is the command `burrow-memory` inside: [`memory`].
+//! is the command `burrow-memory` inside: [`memory`]; and serves [`sftp`].
 //! Nothing here knows anything else of the host.
 
 pub mod agent;
 pub mod client;
 pub mod memory;
 pub mod protocol;
+pub mod sftp;

@@ -1,4 +1,5 @@
-//! `burrow-guest`: PID 1 of every sandbox, and under the name `burrow-memory` what programs inside remember with.
+//! `burrow-guest`: PID 1 of every sandbox, and under the name `burrow-memory` what programs inside remember with. As
+//! `burrow-guest sftp` it serves files over SSH.
 
 use std::path::Path;
 
@@ -10,6 +11,13 @@ fn main() -> std::process::ExitCode {
     let name = called.as_deref().and_then(|called| Path::new(called).file_name());
     if name.is_some_and(|name| name == burrow_guest::memory::NAME) {
         return burrow_guest::memory::run(arguments);
+    }
+    let mut arguments = arguments.peekable();
+    // The first process has its own arguments; this is for those that came after it.
+    if std::process::id() != 1
+        && arguments.peek().is_some_and(|argument| argument == burrow_guest::sftp::ROLE)
+    {
+        return burrow_guest::sftp::run();
     }
     // The kernel of a microVM says so, among what it did not understand itself; a container's launcher gives no argument.
     for argument in arguments {

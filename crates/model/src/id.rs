@@ -143,6 +143,10 @@ id! {
     KeyId = "key", "a" "key"
 }
 id! {
+    /// A public key by which somebody logs in over SSH.
+    SshKeyId = "ssk", "an" "SSH key"
+}
+id! {
     /// A journaled change of several steps.
     OperationId = "opn", "an" "operation"
 }

@@ -21,7 +21,7 @@ mod spec;
 pub use fault::{Fails, Fault};
 pub use id::{
     BranchId, DumpId, ExecId, IdError, ImageId, KeyId, MemoryId, MergeId, OperationId, RANDOM_BYTES, RaceId,
-    SandboxId, SnapshotId, SpaceId, TenantId,
+    SandboxId, SnapshotId, SpaceId, SshKeyId, TenantId,
 };
 pub use image::{BUILD_LABEL, Image, ImageConfig, ImageOrigin, ImageStep};
 pub use image_name::{ImageName, ImageNameError, ImageRef};

@@ -21,5 +21,6 @@ mod search;
 mod secrets;
 mod snapshots;
 mod spaces;
+mod ssh_keys;
 mod stock;
 mod upkeep;

@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use serde_json::json;
 
 use crate::rows::{self, NOW};
-use crate::secrets;
+use crate::{secrets, ssh_keys};
 
 fn fixture(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/v{version}.sql"))
@@ -47,6 +47,9 @@ async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
         }
         if version >= 8 {
             check_secrets(&catalog).await;
+        }
+        if version >= 11 {
+            assert!(catalog.ssh_login("SHA256:login", NOW).await.unwrap().is_some());
         }
         drop(catalog);
         assert_eq!(schema(&Connection::open(&path).unwrap()), fresh, "from version {version}");
@@ -131,7 +134,9 @@ async fn populate(catalog: &Catalog) {
     let exec = rows::exec(&row, NOW + 2);
     catalog.insert_exec(exec.clone()).await.unwrap();
     catalog.finish_exec(&exec.id, NOW + 3, json!({ "code": 3 })).await.unwrap();
-    catalog.create_key_with_secret(rows::key(&tenant, Scope::Admin), &SECRET.parse().unwrap()).await.unwrap();
+    let key = rows::key(&tenant, Scope::Admin);
+    let key = catalog.create_key_with_secret(key, &SECRET.parse().unwrap()).await.unwrap();
+    catalog.insert_ssh_key(ssh_keys::row(&key, "SHA256:login")).await.unwrap();
     catalog.insert_image(&tenant, rows::image("base", NOW)).await.unwrap();
     catalog.append_event(rows::event(&tenant, "sandbox.created")).await.unwrap();
     catalog.insert_stock(vec![rows::stock(&tenant, NOW)]).await.unwrap();

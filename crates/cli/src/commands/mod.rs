@@ -50,6 +50,7 @@ pub(crate) mod shell;
 pub(crate) mod skill;
 pub(crate) mod snapshot;
 pub(crate) mod space;
+pub(crate) mod ssh;
 pub(crate) mod stats;
 mod target;
 pub(crate) mod tree;

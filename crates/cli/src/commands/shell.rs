@@ -12,12 +12,6 @@ use crate::context::Context;
 use crate::failure::Stop;
 use crate::parse;
 
-/// The user's own shell when it has one, else bash, else sh. Runs inside, where the users are known.
-const FIND_SHELL: &str = "shell=$(getent passwd \"$(id -u)\" 2>/dev/null | cut -d: -f7); \
-    for each in \"$shell\" /bin/bash /bin/sh; do \
-    case \"$each\" in */nologin|*/false|'') continue;; esac; \
-    [ -x \"$each\" ] && exec \"$each\" -l; done; exec sh";
-
 /// Open a login shell in a sandbox
 ///
 /// Ctrl-P Ctrl-Q leaves it running; `burrow attach` brings you back.
@@ -42,7 +36,7 @@ pub(crate) struct ShellArgs {
 }
 
 pub(crate) fn argv() -> Vec<String> {
-    vec!["/bin/sh".to_owned(), "-c".to_owned(), FIND_SHELL.to_owned()]
+    burrow_api::login_shell()
 }
 
 pub(crate) async fn run(ctx: &Context, mut args: ShellArgs) -> Result<(), Stop> {

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use age::secrecy::SecretString;
-use age::{Decryptor, Encryptor, Identity, IdentityFile, Recipient};
+use age::{Decryptor, Encryptor, Identity, Recipient};
 use clap::Args;
 use zeroize::Zeroizing;
 
@@ -78,14 +78,14 @@ impl DecryptFlags {
         let mut identities: Vec<Box<dyn Identity + Send>> = Vec::new();
         for path in &self.identity {
             let text = read_small(path)?;
-            let unusable = || {
-                Failure::new(format!("could not use the identities in `{}`", path.display()))
+            let unusable = |why: &str| {
+                Failure::new(format!("could not use the identities in `{}`: {why}", path.display()))
                     .hint("`age-keygen` writes such a file")
             };
-            let file =
-                IdentityFile::from_buffer(text.as_bytes()).map_err(|error| unusable().because(&error))?;
-            for identity in file.into_identities().map_err(|error| unusable().because(&error))? {
-                identities.push(identity);
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+            for line in lines {
+                let identity: age::x25519::Identity = line.parse().map_err(|why: &str| unusable(why))?;
+                identities.push(Box::new(identity));
             }
         }
         Ok(Some(identities))

@@ -25,6 +25,10 @@ mod inventory;
 #[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
 mod island;
 
+#[path = "../e2e/ssh_client.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use the rest of it")]
+mod ssh_client;
+
 mod archives;
 mod boundaries;
 mod canaries;
@@ -40,6 +44,7 @@ mod protocols;
 mod report;
 mod resources;
 mod sea;
+mod strangers;
 mod streams;
 mod syscalls;
 mod wire;
@@ -147,6 +152,17 @@ fn secrets_stay_outside() {
     let _spool = spool;
     egress::outside().declare(&ground);
     let mut report = Report::new("container, secrets").named("egress: ", egress::aftermath);
+    for row in &rows {
+        report.take(row, &ground);
+    }
+    report.finish(&ground);
+}
+
+#[test]
+fn strangers_stay_outside_of_ssh() {
+    let Some(rows) = wanted(strangers::ROWS.to_vec()) else { return };
+    let ground = Ground::prepare_with(strangers::CONFIG);
+    let mut report = Report::new("container, SSH");
     for row in &rows {
         report.take(row, &ground);
     }

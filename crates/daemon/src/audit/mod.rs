@@ -158,6 +158,7 @@ fn durability(action: Action) -> Durability {
         | Action::ApiRead
         | Action::ExecStart
         | Action::ExecEnd
+        | Action::SshLogin
         | Action::SnapshotCreate
         | Action::SnapshotRestore
         | Action::SnapshotDelete

@@ -44,6 +44,13 @@ impl Trace {
         });
     }
 
+    /// Beside the key: how its owner was recognised.
+    pub(crate) fn by_way_of(&self, way: &str) {
+        self.tell(|told| {
+            told.actor = told.actor.take().map(|actor| Text::new(&format!("{} by {way}", actor.as_str())));
+        });
+    }
+
     /// By a token of the sandbox's own, or by whichever key was told already.
     pub(crate) fn asked_inside(&self, tenant: &TenantId, sandbox: &SandboxId, by_token: bool) {
         self.tell(|told| {

@@ -173,6 +173,11 @@ impl Settings {
         self.path_if_any(key).expect("callers ask for paths that have a default")
     }
 
+    /// Whether the file says it, rather than the table's default.
+    pub(super) fn is_set(&self, key: &'static str) -> bool {
+        self.setting(key).line.is_some()
+    }
+
     pub(super) fn flag(&self, key: &'static str) -> bool {
         matches!(self.setting(key).value, Value::Flag(true))
     }

@@ -60,6 +60,7 @@ pub(super) const TABLES: &[(&str, &str)] = &[
         "Snapshots that come from elsewhere as files, and go there. `docs/moving.md` tells how, and whom to trust.",
     ),
     ("gateway", "HTTP to the ports of sandboxes."),
+    ("ssh", "Logging in to sandboxes over SSH. `docs/ssh.md` tells how."),
     ("audit", "Who did what. It lies in `<state_dir>/audit`. `docs/audit.md` tells how it is proven."),
     ("runtime", "How sandboxes are run."),
     ("log", "What the daemon writes to its standard error."),
@@ -437,6 +438,41 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Count(1, 86_400),
         Some("300"),
         "How long a server in a sandbox may take to begin its answer, once it has the request.",
+    ),
+    key(
+        "ssh.enabled",
+        Kind::Flag,
+        Some("true"),
+        "Serve SSH. Without a key that somebody added (`burrow ssh-key add`) nobody gets in.",
+    ),
+    key(
+        "ssh.listen",
+        Kind::Address,
+        Some("127.0.0.1:2222"),
+        "Where. Port 0 takes a free one. Unless this key is given, an address that is taken is told in the log and SSH is not \
+         served.",
+    ),
+    key("ssh.connections", Kind::Count(1, 100_000), Some("512"), "Connections at once; one more is closed."),
+    key(
+        "ssh.half_open",
+        Kind::Count(1, 10_000),
+        Some("64"),
+        "Of these, such as have not logged in yet; one more is closed.",
+    ),
+    key(
+        "ssh.half_open_per_address",
+        Kind::Count(1, 10_000),
+        Some("32"),
+        "Of these, from one address (of IPv6, one /64).",
+    ),
+    key("ssh.login_seconds", Kind::Count(1, 600), Some("20"), "How long a client may take to log in."),
+    key("ssh.tries", Kind::Count(1, 100), Some("10"), "Keys that one connection may try."),
+    key(
+        "ssh.idle",
+        Kind::SpanOrNever(10_000, 366 * DAY_MS),
+        Some("12h"),
+        "Close a connection over which nothing comes or goes for this long. A shell left open so goes on, and is offered at \
+         the next login.",
     ),
     key(
         "audit.keep",

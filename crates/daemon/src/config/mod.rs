@@ -15,6 +15,7 @@ mod reference;
 mod secrets;
 mod sleep;
 mod span;
+mod ssh;
 mod value;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ pub use moving::MovingConfig;
 pub use reference::reference;
 pub use secrets::{SealerCommand, SecretsConfig};
 pub use sleep::SleepConfig;
+pub use ssh::SshConfig;
 
 use file::Settings;
 
@@ -68,6 +70,7 @@ pub struct Config {
     pub secrets: SecretsConfig,
     pub moving: MovingConfig,
     pub gateway: GatewayConfig,
+    pub ssh: SshConfig,
     pub audit: AuditConfig,
     pub runtime: RuntimeConfig,
     pub log: LogConfig,
@@ -238,6 +241,7 @@ impl Config {
             run_dir: settings.path("run_dir"),
             admin_key_file: settings.path("admin_key_file"),
             gateway: GatewayConfig::of(&settings, tls.is_some())?,
+            ssh: SshConfig::of(&settings),
             audit: AuditConfig::of(&settings),
             tls,
             pool: match settings.path_if_any("pool.path") {

@@ -135,8 +135,8 @@ fn action(method: &Method, route: &str) -> Action {
     let last = route.rsplit('/').next().unwrap_or_default();
     match (method.as_str(), route) {
         ("GET" | "HEAD" | "OPTIONS", route) if route != "/v1/snapshots/{snapshot}/export" => Action::ApiRead,
-        ("POST", "/v1/keys") => Action::KeyCreate,
-        ("DELETE", "/v1/keys/{key}") => Action::KeyDelete,
+        ("POST", "/v1/keys" | "/v1/ssh/keys") => Action::KeyCreate,
+        ("DELETE", "/v1/keys/{key}" | "/v1/ssh/keys/{key}") => Action::KeyDelete,
         ("POST", "/v1/sandboxes" | "/sandboxes" | "/v2/sandboxes") => Action::SandboxCreate,
         ("DELETE", "/v1/sandboxes/{sandbox}" | "/sandboxes/{sandbox}") => Action::SandboxDelete,
         (

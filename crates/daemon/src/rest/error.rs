@@ -332,6 +332,8 @@ fn code_of_catalog(error: &CatalogError) -> ErrorCode {
         | CatalogError::SpaceNameTaken { .. }
         | CatalogError::TooManySpaces
         | CatalogError::TooManySecrets
+        | CatalogError::TooManySshKeys
+        | CatalogError::SshKeyTaken
         | CatalogError::TooManySnapshots { .. }
         | CatalogError::LastAdminKey => ErrorCode::Conflict,
         CatalogError::IdempotencyMismatch => ErrorCode::IdempotencyMismatch,

@@ -117,6 +117,7 @@ pub(crate) async fn revoke(
         trace.target(row.id.as_str());
     }
     app.engine.catalog().revoke_key(caller.tenant(), &row.id, app.engine.now_ms()).await?;
+    app.ssh.key_taken_away();
     tracing::info!(key = %row.id, "key revoked");
     Ok(StatusCode::NO_CONTENT)
 }

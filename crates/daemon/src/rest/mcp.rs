@@ -24,18 +24,13 @@ use burrow_engine::EngineError;
 use burrow_mcp::Wanted;
 use http::header::ORIGIN;
 use http::request::Parts;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
-use tokio::io::DuplexStream;
 
 use super::App;
 use super::auth::{self, Reader};
 use super::error::ApiError;
+use super::within;
 use crate::gateway::{authority, is_local};
-
-/// What the pipe holds: a few answers of usual size.
-const PIPE_BYTES: usize = 64 << 10;
 
 /// Names the sandbox where the address cannot.
 const SANDBOX: &str = "x-burrow-sandbox";
@@ -84,24 +79,8 @@ impl Surface {
             key: auth::secret(parts).map(ApiKey::new),
             ca_file: None,
         };
-        let (app, api) = (self.app.clone(), self.api.clone());
-        let open = move || {
-            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-            app.tasks.spawn(speak(theirs, api.clone()));
-            ours
-        };
-        Client::within(options, open).map_err(|error| ApiError::invalid(format!("the host is none: {error}")))
-    }
-}
-
-/// Serves one connection, which ends with the client at its other end.
-async fn speak(pipe: DuplexStream, api: Router) {
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(pipe), TowerToHyperService::new(api))
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection of a model's ended early");
+        within::client(self.app.clone(), self.api.clone(), options, None)
+            .map_err(|error| ApiError::invalid(format!("the host is none: {error}")))
     }
 }
 

@@ -45,12 +45,14 @@ pub(crate) mod sandboxes;
 pub(crate) mod secrets;
 pub(crate) mod services;
 pub(crate) mod snapshots;
+pub(crate) mod ssh;
 pub(crate) mod stream;
 pub(crate) mod tar;
 #[cfg(test)]
 mod tests;
 pub(crate) mod upload;
 pub(crate) mod watch;
+pub(crate) mod within;
 
 use std::sync::Arc;
 
@@ -105,6 +107,8 @@ pub(crate) struct App {
     pub(crate) watchers: e2b::envd::Watchers,
     /// What memory needs besides itself.
     pub(crate) memory: Keeper,
+    /// To and from the SSH gateway.
+    pub(crate) ssh: crate::ssh::Link,
     /// Cancelled when the daemon is about to end: streams say so and end.
     pub(crate) draining: CancellationToken,
 }
@@ -131,6 +135,7 @@ impl App {
             watchers: e2b::envd::Watchers::default(),
             memory,
             audit,
+            ssh: crate::ssh::Link::default(),
             draining,
             config,
             engine,
@@ -162,6 +167,15 @@ pub(crate) use rollback::resume as resume_promises;
 
 /// The whole surface.
 pub(crate) fn router(app: Arc<App>) -> Front {
+    let api = api(&app);
+    let models = surrounded(mcp::routes(app.clone(), api.clone()), &app);
+    let envd = surrounded(e2b::envd::routes(), &app);
+    // In front of all: on a sandbox's host every path is the sandbox's.
+    Front::new(app, api.merge(models), envd)
+}
+
+/// What a script could ask.
+pub(crate) fn api(app: &Arc<App>) -> Router {
     let open = Router::new()
         .route("/healthz", get(host::health))
         .route("/readyz", get(host::ready))
@@ -175,6 +189,9 @@ pub(crate) fn router(app: Arc<App>) -> Front {
         .route("/v1/events", get(events::events))
         .route("/v1/keys", get(keys::list).post(keys::create))
         .route("/v1/keys/{key}", get(keys::get).delete(keys::revoke))
+        .route("/v1/ssh", get(ssh::show))
+        .route("/v1/ssh/keys", get(ssh::list).post(ssh::add))
+        .route("/v1/ssh/keys/{key}", delete(ssh::remove))
         .route("/v1/secrets", get(secrets::list))
         .route("/v1/secrets/{secret}", get(secrets::get).put(secrets::set).delete(secrets::remove))
         .route("/v1/secrets/{secret}/rotate", post(secrets::rotate));
@@ -189,11 +206,7 @@ pub(crate) fn router(app: Arc<App>) -> Front {
         .merge(audit_routes())
         .merge(e2b::routes());
     let router = router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed);
-    let api = surrounded(router, &app);
-    let models = surrounded(mcp::routes(app.clone(), api.clone()), &app);
-    let envd = surrounded(e2b::envd::routes(), &app);
-    // In front of all: on a sandbox's host every path is the sandbox's.
-    Front::new(app, api.merge(models), envd)
+    surrounded(router, app)
 }
 
 /// What stands around every route.

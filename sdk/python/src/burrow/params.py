@@ -21,6 +21,18 @@ AddMemory = Union["AddEntries", "NewEntry"]
 """`POST /v1/memory/{of}/entries`: one entry, or several that are stored together or not at all."""
 
 
+class _AddSshKey(TypedDict):
+    public_key: str
+    """One line, as in `~/.ssh/id_ed25519.pub`."""
+
+
+class AddSshKey(_AddSshKey, total=False):
+    """`POST /v1/ssh/keys`."""
+
+    name: str | None
+    """For people; the key's own comment when absent."""
+
+
 class _AnswerApproval(TypedDict):
     allow: bool
 
@@ -1285,6 +1297,7 @@ class UpdateSpace(TypedDict, total=False):
 __all__ = [
     "AddEntries",
     "AddMemory",
+    "AddSshKey",
     "AnswerApproval",
     "Approve",
     "AttachedSpace",

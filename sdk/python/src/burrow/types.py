@@ -2127,6 +2127,36 @@ SpaceAccess = Literal["read", "read-write"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ssh:
+    """`GET /v1/ssh`."""
+
+    address: str | None = None
+    """Where it listens, as `127.0.0.1:2222`; absent where it is turned off or could not listen."""
+    host_fingerprint: str | None = None
+    """`SHA256:…`, as clients show it."""
+    host_key: str | None = None
+    """`ssh-ed25519 AAAA…`, for a client's list of known hosts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshKey:
+    """A public key by which somebody logs in. It opens what the API key that added it opens, for as long as that
+    one does.
+    """
+
+    created_ms: int
+    fingerprint: str
+    """`SHA256:…`."""
+    id: str
+    key_id: str
+    """The API key that it stands for."""
+    last_used_ms: int | None = None
+    name: str
+    public_key: str
+    """`ssh-ed25519 AAAA…`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stats:
     """`GET /v1/sandboxes/{sandbox}/stats`."""
 
@@ -2437,6 +2467,8 @@ __all__ = [
     "SnapshotPolicy",
     "Space",
     "SpaceAccess",
+    "Ssh",
+    "SshKey",
     "Stats",
     "StopReason",
     "StoredTurn",

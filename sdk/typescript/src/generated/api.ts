@@ -48,6 +48,8 @@ export const wireNames: Readonly<Record<string, string>> = {
   guestGeneration: "guest_generation",
   halfLifeSeconds: "half_life_seconds",
   hibernateAfterSeconds: "hibernate_after_seconds",
+  hostFingerprint: "host_fingerprint",
+  hostKey: "host_key",
   ifAbsent: "if_absent",
   ifNotExists: "if_not_exists",
   ifVersion: "if_version",
@@ -55,6 +57,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   includeCold: "include_cold",
   includeFailed: "include_failed",
   includeSuperseded: "include_superseded",
+  keyId: "key_id",
   killedFromOutside: "killed_from_outside",
   kvConflicts: "kv_conflicts",
   kvKeys: "kv_keys",
@@ -899,6 +902,26 @@ export interface Routes {
     body: Schemas["UpdateSpace"];
     answer: Schemas["Space"];
   };
+  "GET /v1/ssh": {
+    query: undefined;
+    body: undefined;
+    answer: Schemas["Ssh"];
+  };
+  "GET /v1/ssh/keys": {
+    query: { cursor?: string; limit?: number };
+    body: undefined;
+    answer: Schemas["Page_SshKey"];
+  };
+  "POST /v1/ssh/keys": {
+    query: undefined;
+    body: Schemas["AddSshKey"];
+    answer: Schemas["SshKey"];
+  };
+  "DELETE /v1/ssh/keys/{key}": {
+    query: undefined;
+    body: undefined;
+    answer: undefined;
+  };
   "GET /v1/tree": {
     query: undefined;
     body: undefined;
@@ -928,6 +951,13 @@ interface Components {
         };
         /** @description `POST /v1/memory/{of}/entries`: one entry, or several that are stored together or not at all. */
         AddMemory: Schemas["AddEntries"] | Schemas["NewEntry"];
+        /** @description `POST /v1/ssh/keys`. */
+        AddSshKey: {
+            /** @description For people; the key's own comment when absent. */
+            name?: string | null;
+            /** @description One line, as in `~/.ssh/id_ed25519.pub`. */
+            publicKey: string;
+        };
         /** @description Answer of adding: one for each entry, in order. */
         AddedEntries: {
             entries: Schemas["AddedEntry"][];
@@ -3509,6 +3539,24 @@ interface Components {
             /** @description Pass as `cursor` to get the next page; absent on the last one. */
             nextCursor?: string | null;
         };
+        Page_SshKey: {
+            items: {
+                /** Format: int64 */
+                createdMs: number;
+                /** @description `SHA256:…`. */
+                fingerprint: string;
+                id: string;
+                /** @description The API key that it stands for. */
+                keyId: string;
+                /** Format: int64 */
+                lastUsedMs?: number | null;
+                name: string;
+                /** @description `ssh-ed25519 AAAA…`. */
+                publicKey: string;
+            }[];
+            /** @description Pass as `cursor` to get the next page; absent on the last one. */
+            nextCursor?: string | null;
+        };
         /** @description `GET /v1/sandboxes/{sandbox}/merges`: one that was done. */
         PastMerge: {
             base: string;
@@ -4358,6 +4406,30 @@ interface Components {
         };
         /** @enum {string} */
         SpaceAccess: "read" | "read-write";
+        /** @description `GET /v1/ssh`. */
+        Ssh: {
+            /** @description Where it listens, as `127.0.0.1:2222`; absent where it is turned off or could not listen. */
+            address?: string | null;
+            /** @description `SHA256:…`, as clients show it. */
+            hostFingerprint?: string | null;
+            /** @description `ssh-ed25519 AAAA…`, for a client's list of known hosts. */
+            hostKey?: string | null;
+        };
+        /** @description A public key by which somebody logs in. It opens what the API key that added it opens, for as long as that one does. */
+        SshKey: {
+            /** Format: int64 */
+            createdMs: number;
+            /** @description `SHA256:…`. */
+            fingerprint: string;
+            id: string;
+            /** @description The API key that it stands for. */
+            keyId: string;
+            /** Format: int64 */
+            lastUsedMs?: number | null;
+            name: string;
+            /** @description `ssh-ed25519 AAAA…`. */
+            publicKey: string;
+        };
         /** @description `POST /v1/races`. */
         StartRace: {
             /** Format: int32 */

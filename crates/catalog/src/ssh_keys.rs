@@ -1,0 +1,145 @@
+//! Public keys by which people log in over SSH. Each stands for an API key, and opens what that one opens.
+
+use burrow_model::{KeyId, SshKeyId, TenantId};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::connection::{Columns, integer};
+use crate::writer::Manner;
+use crate::{Catalog, CatalogError, KeyRow, Page, PageRequest};
+
+/// Of one tenant.
+pub const SSH_KEYS_MAX: u64 = 1000;
+
+/// The use of a key is written down at most this often.
+const LAST_USED_EVERY_MS: u64 = 60_000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshKeyRow {
+    pub id: SshKeyId,
+    pub tenant: TenantId,
+    /// Which key it stands for.
+    pub api_key: KeyId,
+    pub name: String,
+    /// `ssh-ed25519 AAAA…`.
+    pub public_key: String,
+    /// `SHA256:…`.
+    pub fingerprint: String,
+    pub created_ms: u64,
+    /// Written at most once a minute.
+    pub last_used_ms: Option<u64>,
+}
+
+impl Catalog {
+    /// Adds a key. One that is there already is answered as it is, if it stands for the same API key.
+    pub async fn insert_ssh_key(&self, row: SshKeyRow) -> Result<SshKeyRow, CatalogError> {
+        self.write(Manner::GROWTH, move |connection| insert(connection, &row)).await
+    }
+
+    /// A page of a tenant's keys, newest first; with `of`, of those that stand for one API key.
+    pub async fn list_ssh_keys(
+        &self,
+        tenant: &TenantId,
+        of: Option<KeyId>,
+        page: PageRequest,
+    ) -> Result<Page<SshKeyRow>, CatalogError> {
+        let tenant = tenant.clone();
+        let rows_max = page.rows_max();
+        let (at_ms, id) =
+            page.after::<SshKeyId>()?.map_or((i64::MAX, String::new()), |(at, id)| (at, id.into()));
+        self.read(move |connection| {
+            let sql = "SELECT * FROM ssh_keys WHERE tenant = ? AND (created_ms, id) < (?, ?)
+                       AND (?4 IS NULL OR api_key = ?4) ORDER BY created_ms DESC, id DESC LIMIT ?5";
+            let limit = integer(rows_max as u64 + 1);
+            let mut statement = connection.prepare_cached(sql)?;
+            let values = params![tenant.as_str(), at_ms, id, of.as_ref().map(KeyId::as_str), limit];
+            let rows = statement.query_and_then(values, decode)?.collect::<Result<Vec<_>, _>>()?;
+            Ok(Page::cut(rows, rows_max, |row| (row.created_ms, row.id.as_str())))
+        })
+        .await
+    }
+
+    pub async fn remove_ssh_key(&self, tenant: &TenantId, id: &SshKeyId) -> Result<(), CatalogError> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        self.write(Manner::UPKEEP, move |connection| {
+            let sql = "DELETE FROM ssh_keys WHERE id = ? AND tenant = ?";
+            match connection.prepare_cached(sql)?.execute([id.as_str(), tenant.as_str()])? {
+                0 => Err(CatalogError::Unknown { kind: "SSH key", id: id.to_string() }),
+                _ => Ok(()),
+            }
+        })
+        .await
+    }
+
+    /// The key of this fingerprint, with the API key it stands for, if that one is usable now.
+    pub async fn ssh_login(
+        &self,
+        fingerprint: &str,
+        now_ms: u64,
+    ) -> Result<Option<(SshKeyRow, KeyRow)>, CatalogError> {
+        let fingerprint = fingerprint.to_owned();
+        let found = self.read(move |connection| by_fingerprint(connection, &fingerprint)).await?;
+        Ok(found.and_then(|row| {
+            let key = self.usable_key(&row.api_key, now_ms)?;
+            Some((row, key))
+        }))
+    }
+
+    /// Notes that somebody logged in by it.
+    pub fn note_ssh_login(&self, fingerprint: &str, now_ms: u64) {
+        let fingerprint = fingerprint.to_owned();
+        self.inner.writer.write_lazily(move |connection| {
+            let sql = "UPDATE ssh_keys SET last_used_ms = ?2
+                       WHERE fingerprint = ?1 AND (last_used_ms IS NULL OR last_used_ms <= ?3)";
+            let before = integer(now_ms.saturating_sub(LAST_USED_EVERY_MS));
+            connection.prepare_cached(sql)?.execute(params![fingerprint, integer(now_ms), before])?;
+            Ok(())
+        });
+    }
+}
+
+fn insert(connection: &Connection, row: &SshKeyRow) -> Result<SshKeyRow, CatalogError> {
+    if let Some(known) = by_fingerprint(connection, &row.fingerprint)? {
+        // Whoever else has it is nobody's business; that it cannot be had is told either way.
+        let same = known.tenant == row.tenant && known.api_key == row.api_key;
+        return if same { Ok(known) } else { Err(CatalogError::SshKeyTaken) };
+    }
+    let sql = "SELECT count(*) AS count FROM ssh_keys WHERE tenant = ?";
+    let count =
+        connection.prepare_cached(sql)?.query_row([row.tenant.as_str()], |row| Ok(row.count("count")))??;
+    if count >= SSH_KEYS_MAX {
+        return Err(CatalogError::TooManySshKeys);
+    }
+    connection
+        .prepare_cached(
+            "INSERT INTO ssh_keys (id, tenant, api_key, name, public_key, fingerprint, created_ms)
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
+        )?
+        .execute(params![
+            row.id.as_str(),
+            row.tenant.as_str(),
+            row.api_key.as_str(),
+            row.name,
+            row.public_key,
+            row.fingerprint,
+            integer(row.created_ms),
+        ])?;
+    Ok(row.clone())
+}
+
+fn by_fingerprint(connection: &Connection, fingerprint: &str) -> Result<Option<SshKeyRow>, CatalogError> {
+    let mut statement = connection.prepare_cached("SELECT * FROM ssh_keys WHERE fingerprint = ?")?;
+    statement.query_row([fingerprint], |row| Ok(decode(row))).optional()?.transpose()
+}
+
+fn decode(row: &Row<'_>) -> Result<SshKeyRow, CatalogError> {
+    Ok(SshKeyRow {
+        id: row.parsed("id")?,
+        tenant: row.parsed("tenant")?,
+        api_key: row.parsed("api_key")?,
+        name: row.text("name")?,
+        public_key: row.text("public_key")?,
+        fingerprint: row.text("fingerprint")?,
+        created_ms: row.count("created_ms")?,
+        last_used_ms: row.count_if_any("last_used_ms")?,
+    })
+}

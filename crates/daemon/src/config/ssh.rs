@@ -1,0 +1,36 @@
+//! The keys about logging in over SSH, together.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::count;
+use super::file::Settings;
+
+#[derive(Clone, Debug)]
+pub struct SshConfig {
+    /// `None`: turned off.
+    pub listen: Option<SocketAddr>,
+    /// Somebody chose that address, so it must be had.
+    pub chosen: bool,
+    pub connections: usize,
+    pub half_open: usize,
+    pub half_open_per_address: usize,
+    pub login: Duration,
+    pub tries: usize,
+    pub idle: Option<Duration>,
+}
+
+impl SshConfig {
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self {
+            listen: settings.flag("ssh.enabled").then(|| settings.address("ssh.listen")),
+            chosen: settings.is_set("ssh.listen"),
+            connections: count(settings.number("ssh.connections")),
+            half_open: count(settings.number("ssh.half_open")),
+            half_open_per_address: count(settings.number("ssh.half_open_per_address")),
+            login: Duration::from_secs(settings.number("ssh.login_seconds")),
+            tries: count(settings.number("ssh.tries")),
+            idle: settings.span_if_any("ssh.idle").map(Duration::from_millis),
+        }
+    }
+}

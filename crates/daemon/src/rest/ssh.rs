@@ -1,0 +1,144 @@
+//! The SSH gateway, and the public keys by which people log in. What a login may do, the API key that added its key says.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use burrow_api::{AddSshKey, Page, Ssh, SshKey, defaults};
+use burrow_catalog::{CatalogError, PageRequest, SshKeyRow};
+use burrow_model::{KeyId, SshKeyId};
+use burrow_ssh::Login;
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::{Caller, Executor, Reader, check_reference};
+use super::error::ApiError;
+use super::input::{JsonBody, NoParams, Params};
+use super::refusals::{Common, Named, WithBody};
+use super::{App, PageParams, Segments, page};
+
+/// Characters of a key's name.
+const NAME_LENGTH_MAX: usize = 100;
+
+#[utoipa::path(
+    get, path = "/v1/ssh", tag = "ssh",
+    responses((status = 200, description = "Where the gateway listens, and what it is known by", body = Ssh), Common),
+)]
+pub(crate) async fn show(State(app): State<Arc<App>>, _: Reader, _: NoParams) -> Json<Ssh> {
+    Json(app.ssh.told())
+}
+
+#[utoipa::path(
+    post, path = "/v1/ssh/keys", tag = "ssh", request_body = AddSshKey,
+    responses((status = 201, description = "Added, or there already", body = SshKey), Common, WithBody,
+        (status = 409, description = "Added already with another API key, or too many", body = burrow_api::ErrorBody)),
+)]
+pub(crate) async fn add(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    body: JsonBody<AddSshKey>,
+) -> Result<(StatusCode, Json<SshKey>), ApiError> {
+    let AddSshKey { public_key, name } = body.value;
+    let login =
+        Login::parse(&public_key).map_err(|bad| ApiError::invalid(bad.to_string()).hint(bad.hint()))?;
+    let name = name.unwrap_or(login.comment);
+    if name.chars().count() > NAME_LENGTH_MAX || name.chars().any(char::is_control) {
+        let message =
+            format!("`name` must be at most {NAME_LENGTH_MAX} characters without control characters");
+        return Err(ApiError::invalid(message));
+    }
+    let row = SshKeyRow {
+        id: SshKeyId::generate(),
+        tenant: caller.tenant().clone(),
+        api_key: caller.key_id().clone(),
+        name,
+        public_key: login.key,
+        fingerprint: login.fingerprint,
+        created_ms: app.engine.now_ms(),
+        last_used_ms: None,
+    };
+    let row = app.engine.catalog().insert_ssh_key(row).await?;
+    if let Some(trace) = caller.trace() {
+        trace.target(row.id.as_str());
+    }
+    tracing::info!(key = %row.id, fingerprint = row.fingerprint, "SSH key added");
+    Ok((StatusCode::CREATED, Json(told(row))))
+}
+
+#[utoipa::path(
+    get, path = "/v1/ssh/keys", tag = "ssh", params(PageParams),
+    responses((status = 200, description = "Newest first: all for admins, for others those they added",
+        body = Page<SshKey>), Common),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    Params(params): Params<PageParams>,
+) -> Result<Json<Page<SshKey>>, ApiError> {
+    let found =
+        app.engine.catalog().list_ssh_keys(caller.tenant(), seen_by(&caller), params.request()?).await?;
+    Ok(Json(page(found, told)))
+}
+
+/// Names an SSH key.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct SshKeyPath {
+    /// Its id, a unique beginning of its id, or its name.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    key: String,
+}
+
+#[utoipa::path(
+    delete, path = "/v1/ssh/keys/{key}", tag = "ssh", params(SshKeyPath),
+    responses((status = 204, description = "Removed: it opens nothing more, and connections that it opened end"), Common, Named),
+)]
+pub(crate) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<SshKeyPath>,
+) -> Result<StatusCode, ApiError> {
+    let row = find(&app, &caller, &path.key).await?;
+    if let Some(trace) = caller.trace() {
+        trace.target(row.id.as_str());
+    }
+    app.engine.catalog().remove_ssh_key(caller.tenant(), &row.id).await?;
+    app.ssh.key_taken_away();
+    tracing::info!(key = %row.id, fingerprint = row.fingerprint, "SSH key removed");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Whose keys a caller sees: of an API key only its own, unless it manages the host.
+fn seen_by(caller: &Caller) -> Option<KeyId> {
+    if caller.manages().is_ok() { None } else { Some(caller.key_id().clone()) }
+}
+
+async fn find(app: &App, caller: &Caller, text: &str) -> Result<SshKeyRow, ApiError> {
+    check_reference(text)?;
+    let all = PageRequest { cursor: None, limit: defaults::PAGE_LIMIT_MAX };
+    let known = app.engine.catalog().list_ssh_keys(caller.tenant(), seen_by(caller), all).await?.rows;
+    let begun = |row: &SshKeyRow| text.len() > SshKeyId::PREFIX.len() && row.id.as_str().starts_with(text);
+    let mut fitting = known.into_iter().filter(|row| begun(row) || row.name == text);
+    match (fitting.next(), fitting.next()) {
+        (Some(row), None) => Ok(row),
+        (Some(_), Some(_)) => {
+            Err(ApiError::invalid("this fits several keys").hint("give the id, or more characters of it"))
+        }
+        (None, _) => Err(CatalogError::Unknown { kind: "SSH key", id: text.to_owned() }.into()),
+    }
+}
+
+fn told(row: SshKeyRow) -> SshKey {
+    SshKey {
+        id: row.id.to_string(),
+        name: row.name,
+        public_key: row.public_key,
+        fingerprint: row.fingerprint,
+        key_id: row.api_key.to_string(),
+        created_ms: row.created_ms,
+        last_used_ms: row.last_used_ms,
+    }
+}

@@ -1,0 +1,149 @@
+//! The SSH gateway's side in the daemon: who may log in, where it listens, its host key.
+//!
+//! A public key stands for the API key that added it. Whoever logs in by it gets a client of our own routes that is recognised
+//! as that API key, with every request anew. A key that is removed, revoked or has expired ends the connections it opened.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use burrow_audit::{Action, Event, Outcome, Text};
+use burrow_catalog::{CatalogError, KeyRow, SshKeyRow};
+use burrow_client::{Client, ClientOptions};
+use burrow_ssh::{Door, Gateway, GatewayOptions, KeyFile};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::SshConfig;
+use crate::rest::within::{self, Recognised};
+use crate::rest::{self, App};
+use crate::wiring::{ServeError, listen};
+
+/// The host key's file, in the state directory.
+const HOST_KEY: &str = "ssh_host_ed25519_key";
+
+/// How often a connection's key is looked up again without an occasion: keys also expire.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// What the API tells of the gateway, and to it.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    told: OnceLock<burrow_api::Ssh>,
+    taken_away: watch::Sender<()>,
+}
+
+impl Link {
+    /// A key was taken away: connections look whether it was theirs.
+    pub(crate) fn key_taken_away(&self) {
+        self.taken_away.send_replace(());
+    }
+
+    pub(crate) fn told(&self) -> burrow_api::Ssh {
+        let off = burrow_api::Ssh { address: None, host_key: None, host_fingerprint: None };
+        self.told.get().cloned().unwrap_or(off)
+    }
+}
+
+/// Begins to serve SSH until `stop`. `None` where it is turned off, or its usual place is taken.
+pub(crate) fn spawn(app: &Arc<App>, stop: CancellationToken) -> Result<Option<JoinHandle<()>>, ServeError> {
+    let config = &app.config.ssh;
+    let Some(listener) = open(config)? else { return Ok(None) };
+    let path = app.config.state_dir.join(HOST_KEY);
+    let host_key = KeyFile::open(&path).map_err(|source| ServeError::SshHostKey { source })?;
+    let address = listener.local_addr().map_err(|source| unheard(config, source))?;
+    tracing::info!(%address, host_key = host_key.fingerprint(), "serving SSH");
+    let told = burrow_api::Ssh {
+        address: Some(address.to_string()),
+        host_key: Some(host_key.public()),
+        host_fingerprint: Some(host_key.fingerprint()),
+    };
+    app.ssh.told.set(told).expect("the gateway is begun once");
+    let options = GatewayOptions {
+        connections: config.connections,
+        half_open: config.half_open,
+        half_open_per_address: config.half_open_per_address,
+        login_time: config.login,
+        tries: config.tries,
+        idle: config.idle,
+    };
+    let door = Arc::new(OurDoor { app: app.clone(), api: rest::api(app) });
+    Ok(Some(tokio::spawn(Gateway::new(door, host_key, options, stop).run(listener))))
+}
+
+fn open(config: &SshConfig) -> Result<Option<TcpListener>, ServeError> {
+    let Some(address) = config.listen else { return Ok(None) };
+    match listen(address) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(ServeError::Listen { source, .. })
+            if source.kind() == io::ErrorKind::AddrInUse && !config.chosen =>
+        {
+            tracing::info!(%address, "something else listens there: SSH is not served; `ssh.listen` chooses another");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn unheard(config: &SshConfig, source: io::Error) -> ServeError {
+    let address = config.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+    ServeError::Listen { address, source }
+}
+
+#[derive(Debug)]
+struct OurDoor {
+    app: Arc<App>,
+    api: Router,
+}
+
+impl OurDoor {
+    async fn look_up(&self, fingerprint: &str) -> Result<Option<(SshKeyRow, KeyRow)>, CatalogError> {
+        let found = self.app.engine.catalog().ssh_login(fingerprint, self.app.engine.now_ms()).await;
+        if let Err(error) = &found {
+            tracing::error!(error = error as &dyn std::error::Error, "could not look an SSH key up");
+        }
+        found
+    }
+
+    /// Written down before anything can be done.
+    async fn record(&self, key: &KeyRow, by: &str, name: &str, peer: SocketAddr) {
+        let event = Event {
+            actor: Some(Text::new(&format!("{} {} by {by}", key.id, key.name))),
+            reason: Some(Text::new(&format!("as `{name}` from {peer}"))),
+            ..Event::new(self.app.engine.now_ms(), key.tenant.clone(), Action::SshLogin, Outcome::Done)
+        };
+        self.app.audited(event).await;
+    }
+}
+
+#[async_trait]
+impl Door for OurDoor {
+    async fn knows(&self, fingerprint: &str) -> bool {
+        matches!(self.look_up(fingerprint).await, Ok(Some(_)))
+    }
+
+    async fn enter(&self, fingerprint: &str, name: &str, peer: SocketAddr) -> Option<Client> {
+        let (row, key) = self.look_up(fingerprint).await.ok()??;
+        let by = format!("ssh {} {}", row.id, row.fingerprint);
+        self.app.engine.catalog().note_ssh_login(fingerprint, self.app.engine.now_ms());
+        self.record(&key, &by, name, peer).await;
+        tracing::info!(key = %key.id, by, %peer, "SSH login");
+        let recognised = Recognised { key: key.id, by: by.into() };
+        let options = ClientOptions { url: "http://localhost".to_owned(), key: None, ca_file: None };
+        let client = within::client(self.app.clone(), self.api.clone(), options, Some(recognised));
+        Some(client.expect("the address is an address"))
+    }
+
+    async fn shut(&self, fingerprint: &str) {
+        // Before the first look: what is taken away from here on is noticed.
+        let mut taken_away = self.app.ssh.taken_away.subscribe();
+        // Where nobody can be looked up, nobody is sent away.
+        while !matches!(self.look_up(fingerprint).await, Ok(None)) {
+            let _ = tokio::time::timeout(LOOK_AGAIN, taken_away.changed()).await;
+        }
+    }
+}

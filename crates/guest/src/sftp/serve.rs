@@ -1,0 +1,442 @@
+//! One request, one answer.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, CWD, RenameFlags, renameat_with};
+
+use super::attributes::{self, Attributes};
+use super::handles::{Handle, Handles};
+use super::listing;
+use super::packet::{Fields, Malformed, PACKET_BYTES_MAX, Packet};
+
+const VERSION: u32 = 3;
+
+/// Of one read or write; a packet has a few bytes more.
+const DATA_BYTES_MAX: usize = PACKET_BYTES_MAX - 1024;
+
+/// Of one answer about a directory. A name has at most 255 bytes, twice in an entry.
+const NAMES_BYTES: usize = 32 << 10;
+
+// What clients send, and what they are sent: draft-ietf-secsh-filexfer-02.
+mod kind {
+    pub(super) const INIT: u8 = 1;
+    pub(super) const VERSION: u8 = 2;
+    pub(super) const OPEN: u8 = 3;
+    pub(super) const CLOSE: u8 = 4;
+    pub(super) const READ: u8 = 5;
+    pub(super) const WRITE: u8 = 6;
+    pub(super) const LSTAT: u8 = 7;
+    pub(super) const FSTAT: u8 = 8;
+    pub(super) const SETSTAT: u8 = 9;
+    pub(super) const FSETSTAT: u8 = 10;
+    pub(super) const OPENDIR: u8 = 11;
+    pub(super) const READDIR: u8 = 12;
+    pub(super) const REMOVE: u8 = 13;
+    pub(super) const MKDIR: u8 = 14;
+    pub(super) const RMDIR: u8 = 15;
+    pub(super) const REALPATH: u8 = 16;
+    pub(super) const STAT: u8 = 17;
+    pub(super) const RENAME: u8 = 18;
+    pub(super) const READLINK: u8 = 19;
+    pub(super) const SYMLINK: u8 = 20;
+    pub(super) const STATUS: u8 = 101;
+    pub(super) const HANDLE: u8 = 102;
+    pub(super) const DATA: u8 = 103;
+    pub(super) const NAME: u8 = 104;
+    pub(super) const ATTRS: u8 = 105;
+    pub(super) const EXTENDED: u8 = 200;
+    pub(super) const EXTENDED_REPLY: u8 = 201;
+}
+
+mod open {
+    pub(super) const READ: u32 = 1;
+    pub(super) const WRITE: u32 = 2;
+    pub(super) const APPEND: u32 = 4;
+    pub(super) const CREATE: u32 = 8;
+    pub(super) const TRUNCATE: u32 = 16;
+    pub(super) const EXCLUSIVE: u32 = 32;
+}
+
+/// Extensions of OpenSSH's that clients ask for, with their versions.
+const EXTENSIONS: [(&str, &str); 7] = [
+    ("posix-rename@openssh.com", "1"),
+    ("statvfs@openssh.com", "2"),
+    ("hardlink@openssh.com", "1"),
+    ("fsync@openssh.com", "1"),
+    ("lsetstat@openssh.com", "1"),
+    ("limits@openssh.com", "1"),
+    ("expand-path@openssh.com", "1"),
+];
+
+/// Why there is no other answer.
+#[derive(Debug)]
+enum No {
+    End,
+    Malformed,
+    Unsupported,
+    BadHandle,
+    TooManyHandles,
+    Io(io::Error),
+}
+
+impl From<io::Error> for No {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<rustix::io::Errno> for No {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl From<Malformed> for No {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Server {
+    handles: Handles,
+}
+
+impl Server {
+    /// Writes one answer, whatever the request.
+    pub(super) fn answer(&mut self, mut request: Fields<'_>, packet: &mut Packet) {
+        let (Ok(kind), Ok(id)) = (request.byte(), request.number()) else {
+            packet.begin(kind::STATUS, 0);
+            return status(packet, &No::Malformed);
+        };
+        if kind == kind::INIT {
+            return greet(packet);
+        }
+        packet.begin(kind::STATUS, id);
+        match self.carry_out(kind, id, request, packet) {
+            Ok(()) => {}
+            Err(no) => {
+                packet.undo();
+                packet.begin(kind::STATUS, id);
+                status(packet, &no);
+            }
+        }
+    }
+
+    /// The packet was begun as a status; whoever answers otherwise begins anew.
+    fn carry_out(
+        &mut self,
+        kind: u8,
+        id: u32,
+        mut fields: Fields<'_>,
+        packet: &mut Packet,
+    ) -> Result<(), No> {
+        let fields = &mut fields;
+        match kind {
+            kind::OPEN => return self.open(id, fields, packet),
+            kind::READ => return self.read(id, fields, packet),
+            kind::OPENDIR => return self.open_directory(id, fields, packet),
+            kind::READDIR => return self.read_directory(id, fields, packet),
+            kind::STAT => return tell(id, &fs::metadata(path(fields)?)?, packet),
+            kind::LSTAT => return tell(id, &fs::symlink_metadata(path(fields)?)?, packet),
+            kind::FSTAT => return self.stat_handle(id, fields, packet),
+            kind::REALPATH => return name(id, real_path(&path(fields)?)?.as_os_str().as_bytes(), packet),
+            kind::READLINK => {
+                return name(id, fs::read_link(path(fields)?)?.as_os_str().as_bytes(), packet);
+            }
+            kind::EXTENDED => return self.extended(id, fields, packet),
+            kind::CLOSE => drop(self.handles.remove(fields.text()?).ok_or(No::BadHandle)?),
+            kind::WRITE => self.write(fields)?,
+            kind::SETSTAT => {
+                let path = path(fields)?;
+                Attributes::read(fields)?.apply_at(&path, true)?;
+            }
+            kind::FSETSTAT => self.set_handle(fields)?,
+            kind::REMOVE => fs::remove_file(path(fields)?)?,
+            kind::MKDIR => make_directory(fields)?,
+            kind::RMDIR => fs::remove_dir(path(fields)?)?,
+            kind::RENAME => {
+                // Of version 3: what is there already stays.
+                renameat_with(CWD, path(fields)?, CWD, path(fields)?, RenameFlags::NOREPLACE)?;
+            }
+            kind::SYMLINK => {
+                // As OpenSSH has them, the wrong way round: first what it leads to, then where it is.
+                let (target, link) = (path(fields)?, path(fields)?);
+                symlink(target, link)?;
+            }
+            _ => return Err(No::Unsupported),
+        }
+        success(packet);
+        Ok(())
+    }
+
+    fn open(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+        let path = path(fields)?;
+        let flags = fields.number()?;
+        let attributes = Attributes::read(fields)?;
+        let has = |flag: u32| flags & flag != 0;
+        let mut options = OpenOptions::new();
+        options.read(has(open::READ)).write(has(open::WRITE) && !has(open::APPEND)).append(has(open::APPEND));
+        options.truncate(has(open::TRUNCATE) && has(open::WRITE) && !has(open::APPEND));
+        options.create(has(open::CREATE)).create_new(has(open::CREATE) && has(open::EXCLUSIVE));
+        options.mode(attributes.mode.unwrap_or(0o666));
+        let file = options.open(path)?;
+        self.hand_out(id, Handle::File { file, append: has(open::APPEND) }, packet)
+    }
+
+    fn open_directory(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+        let path = path(fields)?;
+        let entries = fs::read_dir(&path)?;
+        self.hand_out(id, Handle::Directory { entries, path }, packet)
+    }
+
+    fn hand_out(&mut self, id: u32, handle: Handle, packet: &mut Packet) -> Result<(), No> {
+        let name = self.handles.insert(handle).ok_or(No::TooManyHandles)?;
+        packet.undo();
+        packet.begin(kind::HANDLE, id);
+        packet.text(&name);
+        packet.end();
+        Ok(())
+    }
+
+    fn read(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+        let (file, _) = self.handles.file(fields.text()?).ok_or(No::BadHandle)?;
+        let (offset, length) = (fields.long()?, fields.number()? as usize);
+        packet.undo();
+        packet.begin(kind::DATA, id);
+        match packet.text_of(length.min(DATA_BYTES_MAX), |buffer| file.read_at(buffer, offset))? {
+            0 if length > 0 => return Err(No::End),
+            _ => packet.end(),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, fields: &mut Fields<'_>) -> Result<(), No> {
+        let (mut file, append) = self.handles.file(fields.text()?).ok_or(No::BadHandle)?;
+        let (offset, data) = (fields.long()?, fields.text()?);
+        if append {
+            file.write_all(data)?
+        } else {
+            file.write_all_at(data, offset)?
+        }
+        Ok(())
+    }
+
+    fn stat_handle(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+        let metadata = match self.handles.get(fields.text()?).ok_or(No::BadHandle)? {
+            Handle::File { file, .. } => file.metadata()?,
+            Handle::Directory { path, .. } => fs::metadata(path)?,
+        };
+        tell(id, &metadata, packet)
+    }
+
+    fn set_handle(&mut self, fields: &mut Fields<'_>) -> Result<(), No> {
+        let handle = self.handles.get(fields.text()?).ok_or(No::BadHandle)?;
+        let attributes = Attributes::read(fields)?;
+        match handle {
+            Handle::File { file, .. } => attributes.apply(file)?,
+            Handle::Directory { path, .. } => attributes.apply_at(path, true)?,
+        }
+        Ok(())
+    }
+
+    fn read_directory(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+        let Some(Handle::Directory { entries, path }) = self.handles.get(fields.text()?) else {
+            return Err(No::BadHandle);
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        while bytes < NAMES_BYTES {
+            let Some(entry) = entries.next() else { break };
+            let name = entry?.file_name();
+            let metadata = fs::symlink_metadata(path.join(&name)).ok();
+            bytes += 2 * name.len() + 100;
+            found.push((name, metadata));
+        }
+        if found.is_empty() {
+            return Err(No::End);
+        }
+        packet.undo();
+        packet.begin(kind::NAME, id);
+        packet.number(u32::try_from(found.len()).expect("names are few"));
+        for (name, metadata) in found {
+            let name = name.as_bytes();
+            packet.text(name);
+            match metadata {
+                Some(metadata) => {
+                    packet.text(&listing::line(name, &metadata, now));
+                    attributes::write(&metadata, packet);
+                }
+                None => {
+                    packet.text(name);
+                    attributes::write_none(packet);
+                }
+            }
+        }
+        packet.end();
+        Ok(())
+    }
+
+    fn extended(&mut self, id: u32, fields: &mut Fields<'_>, packet: &mut Packet) -> Result<(), No> {
+        match fields.text()? {
+            b"posix-rename@openssh.com" => fs::rename(path(fields)?, path(fields)?)?,
+            b"hardlink@openssh.com" => {
+                let (from, to) = (path(fields)?, path(fields)?);
+                rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
+            }
+            b"fsync@openssh.com" => self.handles.file(fields.text()?).ok_or(No::BadHandle)?.0.sync_all()?,
+            b"lsetstat@openssh.com" => {
+                let path = path(fields)?;
+                Attributes::read(fields)?.apply_at(&path, false)?;
+            }
+            b"statvfs@openssh.com" => return room(id, &path(fields)?, packet),
+            b"limits@openssh.com" => return limits(id, packet),
+            b"expand-path@openssh.com" => {
+                let path = expanded(&path(fields)?);
+                return name(id, real_path(&path)?.as_os_str().as_bytes(), packet);
+            }
+            _ => return Err(No::Unsupported),
+        }
+        success(packet);
+        Ok(())
+    }
+}
+
+fn greet(packet: &mut Packet) {
+    packet.begin(kind::VERSION, VERSION);
+    for (name, version) in EXTENSIONS {
+        packet.text(name.as_bytes());
+        packet.text(version.as_bytes());
+    }
+    packet.end();
+}
+
+fn path(fields: &mut Fields<'_>) -> Result<PathBuf, No> {
+    let bytes = fields.text()?;
+    if bytes.contains(&0) {
+        return Err(No::Malformed);
+    }
+    // Nothing means here.
+    let bytes = if bytes.is_empty() { b"." } else { bytes };
+    Ok(PathBuf::from(OsStr::from_bytes(bytes)))
+}
+
+fn make_directory(fields: &mut Fields<'_>) -> Result<(), No> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let path = path(fields)?;
+    let mode = Attributes::read(fields)?.mode.unwrap_or(0o777);
+    fs::DirBuilder::new().mode(mode).create(path)?;
+    Ok(())
+}
+
+/// Of what exists as the kernel resolves it; of what does not, as far as words go: clients ask for where they are about to
+/// write.
+fn real_path(path: &Path) -> Result<PathBuf, No> {
+    if let Ok(real) = fs::canonicalize(path) {
+        return Ok(real);
+    }
+    let mut real = if path.is_absolute() { PathBuf::from("/") } else { std::env::current_dir()? };
+    for part in path.components() {
+        match part {
+            std::path::Component::Normal(name) => real.push(name),
+            std::path::Component::ParentDir => {
+                real.pop();
+            }
+            std::path::Component::RootDir
+            | std::path::Component::CurDir
+            | std::path::Component::Prefix(_) => {}
+        }
+    }
+    Ok(real)
+}
+
+/// `~` and `~/…`: the user's own home. Of others' homes nothing is known.
+fn expanded(path: &Path) -> PathBuf {
+    let home = || std::env::var_os("HOME").map(PathBuf::from);
+    match (path.strip_prefix("~"), home()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        (Ok(_), None) | (Err(_), _) => path.to_owned(),
+    }
+}
+
+fn tell(id: u32, metadata: &fs::Metadata, packet: &mut Packet) -> Result<(), No> {
+    packet.undo();
+    packet.begin(kind::ATTRS, id);
+    attributes::write(metadata, packet);
+    packet.end();
+    Ok(())
+}
+
+fn name(id: u32, name: &[u8], packet: &mut Packet) -> Result<(), No> {
+    packet.undo();
+    packet.begin(kind::NAME, id);
+    packet.number(1);
+    packet.text(name);
+    packet.text(name);
+    attributes::write_none(packet);
+    packet.end();
+    Ok(())
+}
+
+/// `statvfs`: what `df` shows.
+fn room(id: u32, path: &Path, packet: &mut Packet) -> Result<(), No> {
+    let found = rustix::fs::statvfs(path)?;
+    packet.undo();
+    packet.begin(kind::EXTENDED_REPLY, id);
+    let numbers =
+        [found.f_bsize, found.f_frsize, found.f_blocks, found.f_bfree, found.f_bavail, found.f_files];
+    for number in numbers {
+        packet.long(number);
+    }
+    // Read-only and no set-uid are told by the same bits.
+    for number in [found.f_ffree, found.f_favail, found.f_fsid, found.f_flag.bits() & 3, found.f_namemax] {
+        packet.long(number);
+    }
+    packet.end();
+    Ok(())
+}
+
+fn limits(id: u32, packet: &mut Packet) -> Result<(), No> {
+    packet.undo();
+    packet.begin(kind::EXTENDED_REPLY, id);
+    let data = DATA_BYTES_MAX as u64;
+    for number in [PACKET_BYTES_MAX as u64, data, data, 1000] {
+        packet.long(number);
+    }
+    packet.end();
+    Ok(())
+}
+
+fn success(packet: &mut Packet) {
+    words(packet, 0, "Success");
+}
+
+fn status(packet: &mut Packet, no: &No) {
+    match no {
+        No::End => words(packet, 1, "End of file"),
+        No::Malformed => words(packet, 5, "Bad message"),
+        No::Unsupported => words(packet, 8, "Operation unsupported"),
+        No::BadHandle => words(packet, 4, "No such handle"),
+        No::TooManyHandles => words(packet, 4, "Too many open files"),
+        No::Io(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => words(packet, 2, "No such file"),
+            io::ErrorKind::PermissionDenied => words(packet, 3, "Permission denied"),
+            _ => words(packet, 4, &error.to_string()),
+        },
+    }
+}
+
+fn words(packet: &mut Packet, code: u32, text: &str) {
+    packet.number(code);
+    packet.text(text.as_bytes());
+    packet.text(b"");
+    packet.end();
+}
