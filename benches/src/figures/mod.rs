@@ -144,7 +144,7 @@ impl Scale {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Create,
         Self::Exec,
         Self::Pause,

@@ -289,10 +289,7 @@ async fn serve(
     memory::spawn(&app);
     audit::spawn(&app);
     audit::feed::spawn(&app);
-    let behind = app.clone();
-    doors.begin(move |tenant, sandbox| {
-        rest::memory_door_router(behind.clone(), tenant.clone(), sandbox.clone())
-    });
+    open_doors(&doors, &app);
     resume(&app).await;
     let running = Running {
         stop: CancellationToken::new(),
@@ -328,6 +325,13 @@ async fn serve(
     end_egress_if_unused(&catalog, &run_dir).await;
     tracing::info!("ended; sandboxes go on");
     Ok(())
+}
+
+/// From now on sandboxes find their own memory behind them.
+fn open_doors(doors: &OwnDoors, app: &Arc<App>) {
+    let app = app.clone();
+    doors
+        .begin(move |tenant, sandbox| rest::memory_door_router(app.clone(), tenant.clone(), sandbox.clone()));
 }
 
 /// Its connections are cut off by then; this is for their last words.

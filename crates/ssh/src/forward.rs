@@ -54,16 +54,14 @@ async fn shuttle(visit: &Visit, channel: Channel<Msg>, near: DuplexStream) {
     let (mut reader, writer) = channel.split();
     let up = async {
         while let Some(message) = reader.wait().await {
-            match message {
-                ChannelMsg::Data { data } => {
-                    visit.moved();
-                    if to_buffer.write_all(&data).await.is_err() {
-                        break;
-                    }
+            // Nothing else is for a forwarded connection.
+            if let ChannelMsg::Data { data } = message {
+                visit.moved();
+                if to_buffer.write_all(&data).await.is_err() {
+                    break;
                 }
-                ChannelMsg::Eof | ChannelMsg::Close => break,
-                // Nothing else is for a forwarded connection; the library's list may grow.
-                _ => {}
+            } else if matches!(message, ChannelMsg::Eof | ChannelMsg::Close) {
+                break;
             }
         }
         let _ = to_buffer.shutdown().await;

@@ -74,6 +74,7 @@ enum Started {
 /// Until something is to be started. `None`: the client is gone.
 async fn hear(reader: &mut ChannelReadHalf, setting: &mut Setting) -> Option<Wanted> {
     while let Some(message) = reader.wait().await {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the list is the library's, and may grow")]
         match message {
             ChannelMsg::RequestPty { term, col_width, row_height, .. } => {
                 setting.terminal = Some(size(col_width, row_height));
@@ -85,16 +86,16 @@ async fn hear(reader: &mut ChannelReadHalf, setting: &mut Setting) -> Option<Wan
             ChannelMsg::WindowChange { col_width, row_height, .. } if setting.terminal.is_some() => {
                 setting.terminal = Some(size(col_width, row_height));
             }
-            ChannelMsg::SetEnv { variable_name, variable_value, .. } => {
-                if setting.env.len() < VARIABLES_MAX && may_set(&variable_name, &variable_value) {
-                    setting.env.insert(variable_name, variable_value);
-                }
+            ChannelMsg::SetEnv { variable_name, variable_value, .. }
+                if setting.env.len() < VARIABLES_MAX && may_set(&variable_name, &variable_value) =>
+            {
+                setting.env.insert(variable_name, variable_value);
             }
             ChannelMsg::RequestShell { .. } => return Some(Wanted::Shell),
             ChannelMsg::Exec { command, .. } => return Some(Wanted::Command(command)),
             ChannelMsg::RequestSubsystem { name, .. } if name == SFTP => return Some(Wanted::Sftp),
             ChannelMsg::Close => return None,
-            // Of the rest nothing makes sense before there is something to send it to; the library's list may grow.
+            // Of the rest nothing makes sense before there is something to send it to.
             _ => {}
         }
     }

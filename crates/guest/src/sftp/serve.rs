@@ -426,11 +426,16 @@ fn status(packet: &mut Packet, no: &No) {
         No::Unsupported => words(packet, 8, "Operation unsupported"),
         No::BadHandle => words(packet, 4, "No such handle"),
         No::TooManyHandles => words(packet, 4, "Too many open files"),
-        No::Io(error) => match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => words(packet, 2, "No such file"),
-            io::ErrorKind::PermissionDenied => words(packet, 3, "Permission denied"),
-            _ => words(packet, 4, &error.to_string()),
-        },
+        No::Io(error) => {
+            let kind = error.kind();
+            if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                words(packet, 2, "No such file");
+            } else if kind == io::ErrorKind::PermissionDenied {
+                words(packet, 3, "Permission denied");
+            } else {
+                words(packet, 4, &error.to_string());
+            }
+        }
     }
 }
 
