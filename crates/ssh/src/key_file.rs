@@ -59,22 +59,33 @@ impl KeyFile {
         Ok(Self { key })
     }
 
-    /// Whole and on disk before it has its name: a crash in between leaves no half of a key behind.
+    /// Whole and on disk before it has its name: a crash in between leaves no half of a key behind, and of two that make one
+    /// at once both have the first's.
     fn make(path: &Path) -> Result<Self, KeyFileError> {
+        let failed = |source| KeyFileError::File { step: "write", path: path.to_owned(), source };
         let mut random = russh::keys::key::safe_rng();
         let key = PrivateKey::random(&mut random, Algorithm::Ed25519)
             .map_err(|source| KeyFileError::Make { source })?;
         let text = key.to_openssh(LineEnding::LF).map_err(|source| KeyFileError::Make { source })?;
-        let aside = path.with_extension("new");
-        let written = || -> io::Result<()> {
+        let aside = path.with_extension(format!("new-{}", std::process::id()));
+        let named = || -> io::Result<()> {
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            fs::rename(&aside, path)?;
-            path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+            fs::hard_link(&aside, path)
         };
-        written().map_err(|source| KeyFileError::File { step: "write", path: path.to_owned(), source })?;
+        let named = named();
+        let _ = fs::remove_file(&aside);
+        match named {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let metadata = fs::metadata(path).map_err(failed)?;
+                return Self::read(path, &metadata);
+            }
+            named => named.map_err(failed)?,
+        }
+        let synced = path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all());
+        synced.map_err(failed)?;
         Ok(Self { key })
     }
 
@@ -106,6 +117,7 @@ mod tests {
         assert!(made.fingerprint().starts_with("SHA256:"));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(KeyFile::open(&path).unwrap().public(), made.public());
+        assert_eq!(KeyFile::make(&path).unwrap().public(), made.public(), "somebody was first");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();

@@ -150,7 +150,9 @@ impl Asked {
                 VmRequest::Grow { bytes } => settle::grow(bytes).await,
                 VmRequest::Apply => change_files(group, channel.take_stream()).await,
                 VmRequest::Nonsense { message } => Err(Failure::new(READ, &message)),
-                VmRequest::Boot(_) | VmRequest::Rehearse => Err(Failure::new("boot", "the machine is up already")),
+                VmRequest::Boot(_) | VmRequest::Rehearse => {
+                    Err(Failure::new("boot", "the machine is up already"))
+                }
             };
             channel.answer(message.id, reported(done)).await;
         }
