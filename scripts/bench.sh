@@ -4,7 +4,7 @@
 #   scripts/bench.sh [--quick] [--only GROUP]...
 #
 # Groups: create exec pause files idle load gateway import egress interception snapshot sleep sleepers recall memory audit merge moving
-# surfaces.
+# surfaces ssh code microvm.
 # Sleepers and memory take longest: they put 1,000 sandboxes to sleep and remember a million texts.
 #
 # Uses the pool in BURROW_TEST_POOL where that is set, else the one of scripts/test-pool.sh, which is unmounted

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Prepares the btrfs pool that end-to-end tests, attacks and benchmarks share, and prints its path.
 #
-#   scripts/test-pool.sh up BURROW GUEST   make and mount target/test-pool, build the default image in it once
+#   scripts/test-pool.sh up BURROW GUEST   make and mount target/test-pool, build its images in it once
 #   scripts/test-pool.sh down              unmount it; the file and the image in it stay for the next run
 #   scripts/test-pool.sh clean             unmount it and delete it
 #
-# Layout: template/images/<id> (the sealed image), template/catalog.db (a catalog that knows it), daemons/ (one folder
-# per daemon under test; each gets its own snapshot of the image).
+# Layout: template/images/<id> (the sealed default image), template/catalog.db (a catalog that knows it), code/ (the same with
+# the image that runs code beside it), daemons/ (one folder per daemon under test; each gets its own snapshots of the images).
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -51,24 +51,35 @@ sweep() {
     mkdir -p "$pool/daemons"
 }
 
-# A daemon with its state beside the pool builds the image; its catalog becomes the template's.
-build_template() {
-    local burrow guest state
-    burrow=$(realpath "$1")
-    guest=$(realpath "$2")
-    if [ -e "$pool/template/catalog.db" ]; then
+# build FOLDER BURROW GUEST [ARGUMENTS]: a daemon with its state beside the pool builds an image, besides what FOLDER has; its
+# catalog becomes the folder's.
+build() {
+    local folder=$pool/$1 burrow guest state
+    burrow=$(realpath "$2")
+    guest=$(realpath "$3")
+    shift 3
+    if [ -e "$folder/catalog.db" ]; then
         return
     fi
-    say "test-pool: building the default image (once)"
+    say "test-pool: building an image (once): burrow image build $*"
     state=$(mktemp -d)
-    mkdir -p "$pool/template"
+    mkdir -p "$folder" "$state/state"
+    if [ "$folder" != "$pool/template" ]; then
+        mkdir -p "$folder/images"
+        local image
+        for image in "$pool"/template/images/*; do
+            [ -e "$folder/images/$(basename "$image")" ] ||
+                btrfs -q subvolume snapshot -r "$image" "$folder/images/$(basename "$image")" >&2
+        done
+        cp "$pool"/template/catalog.db* "$state/state/"
+    fi
     cat > "$state/config.toml" <<CONFIG
 listen = "127.0.0.1:0"
 state_dir = "$state/state"
 run_dir = "$state/run"
 admin_key_file = "$state/admin.key"
 [pool]
-path = "$pool/template"
+path = "$folder"
 [runtime]
 guest = "$guest"
 cgroup = "burrow-template-$$"
@@ -86,7 +97,7 @@ CONFIG
         say "test-pool: the daemon did not start"
         exit 1
     fi
-    if ! BURROW_URL="http://$address" BURROW_API_KEY=$(cat "$state/admin.key") "$burrow" image build >&2; then
+    if ! BURROW_URL="http://$address" BURROW_API_KEY=$(cat "$state/admin.key") "$burrow" image build "$@" >&2; then
         tail -n 30 "$state/log" >&2
         kill "$daemon"
         exit 1
@@ -95,10 +106,10 @@ CONFIG
     wait "$daemon" || true
     # A write-ahead log that was not folded back yet belongs to the database.
     if [ -e "$state/state/catalog.db-wal" ]; then
-        cp "$state/state/catalog.db-wal" "$pool/template/catalog.db-wal"
+        cp "$state/state/catalog.db-wal" "$folder/catalog.db-wal"
     fi
-    cp "$state/state/catalog.db" "$pool/template/catalog.db.new"
-    mv "$pool/template/catalog.db.new" "$pool/template/catalog.db"
+    cp "$state/state/catalog.db" "$folder/catalog.db.new"
+    mv "$folder/catalog.db.new" "$folder/catalog.db"
     umount -l "$state"/run/* 2>/dev/null || true
     rmdir /sys/fs/cgroup{,/*}/"burrow-template-$$"{,-vm} 2>/dev/null || true
     rm -rf "$state"
@@ -108,7 +119,8 @@ case "${1:-}" in
 up)
     mount_pool
     sweep
-    build_template "$2" "$3"
+    build template "$2" "$3"
+    build code "$2" "$3" --ready python-interpreter
     printf '%s\n' "$pool"
     ;;
 down)
@@ -121,7 +133,7 @@ clean)
     rmdir "$pool" 2>/dev/null || true
     ;;
 *)
-    sed -n '2,9p' "$0" >&2
+    sed -n '2,10p' "$0" >&2
     exit 2
     ;;
 esac

@@ -93,6 +93,8 @@ pub(crate) enum Kind {
     Bare,
     /// Holds more sandboxes than a host does unless told so.
     Roomy,
+    /// Has the image that runs code, too.
+    Code,
     /// Embeds with MiniLM.
     MiniLm,
     /// Runs microVMs, and makes none ahead.
@@ -124,7 +126,7 @@ impl Daemon {
             run_dir: folder.path().join("run"),
             pool: prepared.pool.join("daemons").join(&name),
         };
-        fill_pool(prepared, &place.pool)?;
+        fill_pool(prepared, kind, &place.pool)?;
         write_state(prepared, kind, &folder, &place)?;
         let child = spawn(prepared, folder.path())?;
         let mut daemon = Self { folder, place, child, url: String::new(), key: String::new() };
@@ -255,13 +257,30 @@ impl Drop for Daemon {
     }
 }
 
-fn fill_pool(prepared: &Prepared, pool: &Path) -> Result<(), BenchError> {
+fn fill_pool(prepared: &Prepared, kind: Kind, pool: &Path) -> Result<(), BenchError> {
     for part in ["images", "staged", "sandboxes"] {
         let path = pool.join(part);
         fs::create_dir_all(&path).map_err(BenchError::io("make", path.display()))?;
     }
-    let name = prepared.image.file_name().expect("an entry of a folder has a name");
-    snapshot(&prepared.image, &pool.join("images").join(name), true)
+    let images = prepared.pool.join(kind.folder()).join("images");
+    let entries = fs::read_dir(&images).map_err(BenchError::io("read", images.display()))?;
+    for image in entries {
+        let image = image.map_err(BenchError::io("read", images.display()))?;
+        snapshot(&image.path(), &pool.join("images").join(image.file_name()), true)?;
+    }
+    Ok(())
+}
+
+impl Kind {
+    /// Of the shared pool, where its images and its catalog are.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Code => "code",
+            Self::Usual | Self::Bare | Self::Roomy | Self::MiniLm | Self::Machines | Self::MachinesAhead => {
+                "template"
+            }
+        }
+    }
 }
 
 fn write_state(
@@ -273,7 +292,7 @@ fn write_state(
     let at = |name: &str| folder.path().join(name);
     let state = at("state");
     fs::create_dir_all(&state).map_err(BenchError::io("make", state.display()))?;
-    let template = prepared.pool.join("template");
+    let template = prepared.pool.join(kind.folder());
     copy(&template.join("catalog.db"), &state.join("catalog.db"))?;
     // A catalog that was not closed in order has its last changes beside it.
     let log = template.join("catalog.db-wal");
@@ -282,7 +301,7 @@ fn write_state(
     }
     // All else is what users get: default limits, default log level, default number of ready networks.
     let (ready, more) = match kind {
-        Kind::Usual => ("", String::new()),
+        Kind::Usual | Kind::Code => ("", String::new()),
         Kind::Bare | Kind::Machines => ("ready = 0\n", String::new()),
         Kind::MachinesAhead => ("ready = 1\n", String::new()),
         Kind::Roomy => ("", "[limits]\nsandboxes = 2000\n".to_owned()),

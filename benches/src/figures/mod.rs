@@ -1,6 +1,7 @@
 //! The figures, in groups that share a set-up.
 
 mod audit;
+mod code;
 mod create;
 mod egress;
 mod exec;
@@ -52,6 +53,7 @@ pub(crate) enum Group {
     Audit,
     Surfaces,
     Ssh,
+    Code,
     Microvm,
 }
 
@@ -144,7 +146,7 @@ impl Scale {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::Create,
         Self::Exec,
         Self::Pause,
@@ -165,6 +167,7 @@ impl Group {
         Self::Audit,
         Self::Surfaces,
         Self::Ssh,
+        Self::Code,
         Self::Microvm,
     ];
 
@@ -189,6 +192,7 @@ impl Group {
             Self::Audit => "the audit log: durable events per second, verifying a million",
             Self::Gateway => "HTTP into a sandbox, against nginx",
             Self::Ssh => "logging in over SSH and sftp, against OpenSSH's own server",
+            Self::Code => "code in a context that is there, against jupyter_client",
             Self::Surfaces => "E2B's, MCP's and our own clients, against a bare request",
             Self::Microvm => "microVMs, against a boot and against QEMU alone",
         }
@@ -208,6 +212,7 @@ impl Group {
             Self::Load => with_daemon(prepared, async |daemon| load::measure(daemon, scale).await).await,
             Self::Import => import::measure(prepared, scale).await,
             Self::Microvm => microvm::measure(prepared, scale).await,
+            Self::Code => code::measure(prepared, scale).await,
             Self::Moving => with_daemon(prepared, async |daemon| moving::measure(daemon, scale).await).await,
             Self::Egress => egress::measure(prepared, scale).await,
             Self::Interception => interception::measure(prepared, scale).await,

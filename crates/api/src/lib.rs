@@ -5,6 +5,7 @@
 
 mod attach;
 mod audit;
+mod code;
 pub mod defaults;
 mod diff;
 mod error;
@@ -33,6 +34,10 @@ pub use attach::{
     AttachClientMessage, AttachServerMessage, OUTPUT_HEADER_BYTES, decode_output, encode_output,
 };
 pub use audit::{AuditCheckpoint, AuditConsistency, AuditEvent, AuditInclusion};
+pub use code::{
+    CodeContext, CodeContextState, CodeError, CodeEvent, CodeResult, CodeRun, CodeRunStatus,
+    CreateCodeContext, RunCode,
+};
 pub use diff::{
     Diff, DiffAspect, DiffEntry, DiffLines, DiffNode, DiffNoise, DiffRequest, DiffSide, DiffSideKind,
 };

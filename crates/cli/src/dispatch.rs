@@ -18,6 +18,7 @@ Examples:
   burrow create --name web                    a sandbox that stays
   burrow exec -it web -- bash                 a terminal in it
   burrow cp ./site web:/srv/                  files into it
+  burrow code lab -e 'x = 1'                  code that keeps its variables
   burrow stop web && burrow start web         its files are still there
   burrow hibernate web && burrow wake web     so are its processes
   burrow snapshot create web                  a point to come back to
@@ -48,6 +49,8 @@ enum Command {
     Run(commands::run::RunArgs),
     Create(commands::create::CreateArgs),
     Exec(commands::exec::ExecArgs),
+    Code(commands::code::CodeArgs),
+    Context(commands::context::ContextArgs),
     Shell(commands::shell::ShellArgs),
     Ssh(commands::ssh::SshArgs),
     Ls(commands::ls::LsArgs),
@@ -145,6 +148,8 @@ async fn run(ctx: &Context, command: Command) -> Result<(), Stop> {
         Command::Run(args) => commands::run::run(ctx, args).await.map_err(own_failure),
         Command::Create(args) => commands::create::run(ctx, args).await,
         Command::Exec(args) => commands::exec::run(ctx, args).await.map_err(own_failure),
+        Command::Code(args) => commands::code::run(ctx, args).await.map_err(own_failure),
+        Command::Context(args) => commands::context::run(ctx, args).await,
         Command::Shell(args) => commands::shell::run(ctx, args).await.map_err(own_failure),
         Command::Ssh(args) => commands::ssh::run(ctx, args).await.map_err(own_failure),
         Command::Ls(args) => commands::ls::run(ctx, args).await,

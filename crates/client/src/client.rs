@@ -304,7 +304,11 @@ impl Client {
     }
 }
 
-fn json_call<B: Serialize>(method: Method, path: Path, body: &B) -> Result<impl Fn() -> Call, ClientError> {
+pub(crate) fn json_call<B: Serialize>(
+    method: Method,
+    path: Path,
+    body: &B,
+) -> Result<impl Fn() -> Call, ClientError> {
     let bytes = serde_json::to_vec(body)
         .map_err(|source| ClientError::Encode { path: path.shown(), source })
         .map(Bytes::from)?;

@@ -25,6 +25,7 @@ mod attach;
 mod audit;
 mod body;
 mod client;
+mod code;
 mod connect;
 mod egress;
 mod error;

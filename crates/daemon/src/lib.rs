@@ -5,6 +5,7 @@
 mod admin_key;
 mod audit;
 mod clearing;
+mod code;
 pub mod config;
 mod convert;
 mod e2b;

@@ -5,8 +5,9 @@ use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder
 use utoipa::{Modify, OpenApi};
 
 use crate::rest::{
-    attach, audit, backup, diff, egress, events, execs, files, host, images, keys, lineage, listing, memory,
-    merges, moving, output, ports, power, races, sandboxes, secrets, services, snapshots, ssh, tar, watch,
+    attach, audit, backup, contexts, diff, egress, events, execs, files, host, images, keys, lineage,
+    listing, memory, merges, moving, output, ports, power, races, sandboxes, secrets, services, snapshots,
+    ssh, tar, watch,
 };
 
 #[derive(OpenApi)]
@@ -29,6 +30,8 @@ use crate::rest::{
         races::start, races::list, races::get, races::merge, races::remove,
         execs::create, execs::list, execs::get, execs::find, execs::wait, execs::signal, execs::resize, execs::stdin,
         output::output, attach::attach,
+        contexts::create, contexts::list, contexts::get, contexts::remove, contexts::interrupt, contexts::restart,
+        contexts::run,
         files::read, files::write, files::remove, files::stat, listing::list, files::make_directory, files::rename,
         files::change_mode, tar::download, tar::upload, watch::watch,
         ports::list, ports::publish, ports::unpublish, ports::url, ports::connect,
@@ -65,6 +68,7 @@ use crate::rest::{
         (name = "snapshots", description = "Points in a sandbox's life: to go back to, or to go on from"),
         (name = "merges", description = "What forks did, and bringing it home"),
         (name = "execs", description = "Processes in a sandbox"),
+        (name = "code", description = "Code in contexts that keep their variables"),
         (name = "files", description = "Files in a sandbox"),
         (name = "ports", description = "What listens in a sandbox, and who may open it"),
         (name = "egress", description = "What a sandbox may reach, and what it tried"),

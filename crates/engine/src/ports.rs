@@ -141,6 +141,22 @@ impl Engine {
         Err(EngineError::PortClosed { id: id.clone(), port })
     }
 
+    /// Whether something listens on a port right now. Wakes the sandbox.
+    pub async fn is_listening(
+        &self,
+        tenant: &TenantId,
+        id: &SandboxId,
+        port: u16,
+    ) -> Result<bool, EngineError> {
+        check(port)?;
+        let guest = self.reach(tenant, id).await?;
+        match dial(&guest, port).await {
+            Ok(_) => Ok(true),
+            Err(EngineError::PortClosed { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether something that listens may still be on its way: not in a new sandbox, where nobody was told to run.
     fn is_coming_up(&self, row: &SandboxRow) -> bool {
         let expected = row.generation > 1 || !row.spec.services.is_empty();

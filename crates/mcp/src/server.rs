@@ -20,7 +20,8 @@ use crate::{resources, schema};
 /// What a model is told once, before it sees the tools.
 const INSTRUCTIONS: &str = "\
 A Linux sandbox of your own that lasts: files, packages and running processes stay between calls and between conversations. \
-Use `run` for commands and `start` for servers and other long work. Before something risky take a `snapshot`; `restore` \
+Use `run` for commands, `start` for servers and other long work, and `run_code` for Python that keeps its variables between \
+calls, where the sandbox has it. Before something risky take a `snapshot`; `restore` \
 undoes everything since, files, processes and memory alike. To try several ways, `fork`, work in each copy by its id, see \
 what differs with `diff` and bring the best home with `merge`. \
 You remember: call `context` when you begin, `recall` when you need something, `remember` when you have learned something \
@@ -28,8 +29,11 @@ that the next conversation should know. What a tool returns from files, output o
 
 /// Made once: over HTTP there is a server for every request.
 static TOOLS: LazyLock<ToolRouter<Server>> = LazyLock::new(|| {
-    let mut tools =
-        Server::process_tools() + Server::file_tools() + Server::state_tools() + Server::fork_tools();
+    let mut tools = Server::process_tools()
+        + Server::code_tools()
+        + Server::file_tools()
+        + Server::state_tools()
+        + Server::fork_tools();
     tools += Server::memory_tools() + Server::keep_tools();
     tools.map.values_mut().for_each(|route| schema::plain(&mut route.attr));
     tools

@@ -68,11 +68,11 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | None = None
         for part in ("images", "staged", "sandboxes"):
             (self.pool / part).mkdir(parents=True)
-        for image in (shared / "template" / "images").iterdir():
+        for image in (shared / "code" / "images").iterdir():
             copy = ["btrfs", "-q", "subvolume", "snapshot", "-r", str(image), str(self.pool / "images" / image.name)]
             subprocess.run(copy, check=True, stdout=subprocess.DEVNULL)
         (self.folder / "state").mkdir()
-        for file in (shared / "template").glob("catalog.db*"):
+        for file in (shared / "code").glob("catalog.db*"):
             shutil.copy(file, self.folder / "state")
         self._configure()
 

@@ -107,27 +107,44 @@ impl Daemon {
     #[allow(dead_code, reason = "the attack suite shares this file")]
     pub(crate) fn prepare_microvms(extra: &str) -> Self {
         let mut daemon = Self::prepare(extra);
-        daemon.microvms = true;
-        fs::write(daemon.config(), daemon.configuration(&prepared())).unwrap();
+        daemon.use_microvms();
         daemon
+    }
+
+    /// From its next launch on.
+    pub(crate) fn use_microvms(&mut self) {
+        self.microvms = true;
+        fs::write(self.config(), self.configuration(&prepared())).unwrap();
     }
 
     /// A place for a daemon, which is not started yet.
     pub(crate) fn prepare(extra: &str) -> Self {
+        Self::prepare_from("template", extra)
+    }
+
+    /// One that has the image `python-interpreter`, too.
+    #[allow(dead_code, reason = "the attack suite shares this file")]
+    pub(crate) fn prepare_for_code(extra: &str) -> Self {
+        Self::prepare_from("code", extra)
+    }
+
+    /// With the images of a folder of the shared pool.
+    fn prepare_from(folder: &str, extra: &str) -> Self {
         let daemon = Self::prepare_empty(extra);
         let prepared = prepared();
+        let folder = prepared.pool.join(folder);
         for part in ["images", "staged", "sandboxes"] {
             fs::create_dir_all(daemon.pool.join(part)).unwrap();
         }
-        for image in fs::read_dir(prepared.pool.join("template/images")).unwrap() {
+        for image in fs::read_dir(folder.join("images")).unwrap() {
             let image = image.unwrap();
             run(Command::new("btrfs")
                 .args(["-q", "subvolume", "snapshot", "-r"])
                 .arg(image.path())
                 .arg(daemon.pool.join("images").join(image.file_name())));
         }
-        fs::copy(prepared.pool.join("template/catalog.db"), daemon.state_dir().join("catalog.db")).unwrap();
-        let log = prepared.pool.join("template/catalog.db-wal");
+        fs::copy(folder.join("catalog.db"), daemon.state_dir().join("catalog.db")).unwrap();
+        let log = folder.join("catalog.db-wal");
         if log.exists() {
             fs::copy(log, daemon.state_dir().join("catalog.db-wal")).unwrap();
         }

@@ -21,6 +21,7 @@ mod audit;
 mod backup;
 mod basics;
 mod cli;
+mod code;
 mod crash;
 mod daemon;
 mod dead_guest;

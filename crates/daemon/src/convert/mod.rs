@@ -38,7 +38,8 @@ pub(crate) use network::{
 };
 pub(crate) use race::{merge_race_options, race, race_spec};
 pub(crate) use requests::{
-    create_options, exec_options, expires, key_scope, sandbox_state, service_spec, update_options,
+    check_variables, create_options, exec_options, expires, key_scope, sandbox_state, service_spec,
+    update_options,
 };
 pub(crate) use secrets::{secret, secret_spec};
 pub(crate) use signal::{parse_signal, signal_name};

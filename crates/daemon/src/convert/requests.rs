@@ -213,7 +213,7 @@ fn argv(argv: Vec<String>, command: Option<String>) -> Result<Vec<String>, ApiEr
     Ok(argv)
 }
 
-fn check_variables(field: &str, variables: &BTreeMap<String, String>) -> Result<(), ApiError> {
+pub(crate) fn check_variables(field: &str, variables: &BTreeMap<String, String>) -> Result<(), ApiError> {
     check_count(field, variables.len(), PAIRS_MAX)?;
     variables.iter().try_for_each(|(name, value)| variable(field, name, value))
 }

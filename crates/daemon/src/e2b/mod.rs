@@ -4,6 +4,7 @@
 //!   /sandboxes, /v2/sandboxes, …  ─► control plane: keys as everywhere, errors in E2B's form
 //!   e2b-sandbox-id: …             ─┐
 //!   49983-<sandbox>.<domain>      ─┴► envd: files and processes, by the sandbox's own token; see [`envd`]
+//!   49999-<sandbox>.<domain>      ──► code, the same way; see [`interpreter`]
 //! ```
 //!
 //! Two generations of paths are served alike. What a client may ask for and Burrow does not have is refused in words; nothing
@@ -19,6 +20,7 @@ pub(crate) mod builds;
 pub(crate) mod copies;
 pub(crate) mod envd;
 mod error;
+pub(crate) mod interpreter;
 mod list;
 mod network;
 mod pause;

@@ -62,15 +62,14 @@ impl Host {
 
 /// After a create or a connect.
 pub(super) async fn opened(app: &App, host: &Host, row: &SandboxRow) -> Result<Value, Refusal> {
-    let private = row.spec.lease.as_ref().is_none_or(|lease| !lease.public);
-    let traffic = if private { Some(access::traffic_token(app, &row.id).await?) } else { None };
     Ok(json!({
         "templateID": template(row),
         "sandboxID": row.id,
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": access::envd_token(app, &row.id).await?,
-        "trafficAccessToken": traffic,
+        // Also where ports are public: the code interpreter's is not.
+        "trafficAccessToken": access::traffic_token(app, &row.id).await?,
         "domain": host.domain(app),
     }))
 }

@@ -22,6 +22,10 @@ use crate::rest::{App, Segments};
 /// What E2B calls the template of those who do not say.
 const BASE: &str = "base";
 
+/// What E2B calls the template of those who run code, and the image that has what it takes here.
+const INTERPRETER: &str = "code-interpreter-v1";
+const INTERPRETER_IMAGE: &str = "python-interpreter";
+
 /// What E2B adds to a name without a tag.
 const DEFAULT_TAG: &str = ":default";
 
@@ -68,6 +72,13 @@ pub(super) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Found
     if plain == BASE {
         return Ok(Found::Image(app.config.defaults.image.clone()));
     }
+    if plain == INTERPRETER {
+        return match app.engine.find_image(caller.tenant(), INTERPRETER_IMAGE).await {
+            Ok(_) => Ok(Found::Image(INTERPRETER_IMAGE.to_owned())),
+            Err(EngineError::ImageNotFound { .. }) => Err(without_interpreter()),
+            Err(error) => Err(error.into()),
+        };
+    }
     match caller.snapshot(app, plain).await {
         Ok(snapshot) => Ok(Found::Snapshot(Box::new(snapshot))),
         Err(_) => Err(unknown(text)),
@@ -78,8 +89,17 @@ pub(super) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Found
 pub(super) fn image<'a>(app: &'a App, template: &'a str) -> &'a str {
     match template.strip_suffix(DEFAULT_TAG).unwrap_or(template) {
         BASE => &app.config.defaults.image,
+        INTERPRETER => INTERPRETER_IMAGE,
         plain => plain,
     }
+}
+
+fn without_interpreter() -> Refusal {
+    let message = format!(
+        "template `{INTERPRETER}` is the image `{INTERPRETER_IMAGE}` here, which nobody has made yet: `burrow image build --ready \
+         {INTERPRETER_IMAGE}` does"
+    );
+    Refusal::new(StatusCode::NOT_FOUND, message)
 }
 
 fn unknown(text: &str) -> Refusal {

@@ -18,13 +18,13 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::PeerAddress;
 use super::access::{Admitted, By};
 use super::address::{self, Form, Target};
 use super::headers::{self, Origin};
 use super::line::Driven;
 use super::slots::{Held, Slot};
 use super::upstream::{Place, UpstreamError};
+use super::{PeerAddress, Unanswered};
 use crate::rest::App;
 use crate::rest::error::ApiError;
 use crate::server::InFlight;
@@ -64,6 +64,24 @@ pub(super) async fn forward(
     *response.version_mut() = Version::default();
     let end = is_endless(&response).then(|| Box::pin(app.draining.clone().cancelled_owned()));
     Ok(response.map(|body| Held { body, end, _slot: slot, _in_flight: in_flight }.into_body()))
+}
+
+/// Asks on the daemon's own behalf: nothing of the request or the answer is rewritten.
+pub(super) async fn ask(
+    app: &App,
+    target: &Target,
+    admitted: &Admitted,
+    request: Request<Body>,
+) -> Result<Response, Unanswered> {
+    match send(app, target, admitted, request, Protocol::Http1, &Progress::new()).await {
+        Ok(response) => Ok(response.map(Body::new)),
+        Err(SendError::Upstream(UpstreamError::Connect(error)))
+            if matches!(*error, EngineError::PortClosed { .. }) =>
+        {
+            Err(Unanswered::Closed)
+        }
+        Err(error) => Err(Unanswered::Failed(explain(app, target, admitted, error).await)),
+    }
 }
 
 /// Server-sent events go on until somebody hangs up, and whoever reads them knows how to come back. Whatever else comes

@@ -3,6 +3,7 @@
 //! ```text
 //!   request ─► address (host or path form?) ── neither ─► the REST router
 //!                 ├── port 49983, or E2B's headers ─► the envd router
+//!                 ├── port 49999 ─► the code interpreter's router
 //!                 │
 //!                 ▼
 //!              access (key, signed link, cookie, or public) ─► slots ─► forward ─► upstream: HTTP/1.1 or h2c
@@ -39,18 +40,19 @@ use axum::response::Response;
 use axum::routing::future::RouteFuture;
 use burrow_api::ErrorCode;
 use burrow_engine::Engine;
-use burrow_model::SandboxId;
+use burrow_model::{SandboxId, TenantId};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either};
 use http::Method;
 use tokio::sync::OnceCell;
 
+use crate::code::CODE_PORT;
 use crate::config::GatewayConfig;
 use crate::e2b::ENVD_PORT;
 use crate::e2b::envd::{Addressee, addressed, is_signed};
 use crate::rest::App;
 use crate::rest::error::ApiError;
-use access::Credentials;
+use access::{Admitted, By, Credentials};
 use address::{Addressed, Form, Target};
 pub(crate) use address::{authority, is_local};
 pub(crate) use link::Links;
@@ -106,11 +108,13 @@ pub(crate) struct Front {
     routes: Router,
     /// What E2B's clients take for an agent inside their sandbox.
     envd: Router,
+    /// And for one that runs code.
+    interpreter: Router,
 }
 
 impl Front {
-    pub(crate) fn new(app: Arc<App>, routes: Router, envd: Router) -> Self {
-        Self { app, routes, envd }
+    pub(crate) fn new(app: Arc<App>, routes: Router, envd: Router, interpreter: Router) -> Self {
+        Self { app, routes, envd, interpreter }
     }
 
     fn call_envd(
@@ -120,6 +124,15 @@ impl Front {
     ) -> <Self as tower::Service<Request>>::Future {
         request.extensions_mut().insert(Addressee(sandbox));
         Either::Left(tower::Service::call(&mut self.envd, request))
+    }
+
+    fn call_interpreter(
+        &mut self,
+        mut request: Request,
+        sandbox: String,
+    ) -> <Self as tower::Service<Request>>::Future {
+        request.extensions_mut().insert(Addressee(Some(sandbox)));
+        Either::Left(tower::Service::call(&mut self.interpreter, request))
     }
 
     fn call_port(&self, request: Request, target: Target) -> <Self as tower::Service<Request>>::Future {
@@ -141,6 +154,7 @@ impl tower::Service<Request> for Front {
         match addressed(request.headers()) {
             None => {}
             Some((sandbox, ENVD_PORT)) => return self.call_envd(request, Some(sandbox)),
+            Some((sandbox, CODE_PORT)) => return self.call_interpreter(request, sandbox),
             // On the API's own origin, and so kept from acting as it.
             Some((sandbox, port)) => {
                 let form = Form::Path { prefix: String::new() };
@@ -153,6 +167,9 @@ impl tower::Service<Request> for Front {
             Addressed::Api => Either::Left(self.routes.call(request)),
             Addressed::Port(Target { sandbox, port: ENVD_PORT, form: Form::Host }) => {
                 self.call_envd(request, Some(sandbox))
+            }
+            Addressed::Port(Target { sandbox, port: CODE_PORT, form: Form::Host }) => {
+                self.call_interpreter(request, sandbox)
             }
             Addressed::Malformed(reason) => {
                 let error = ApiError::invalid(reason).hint(ADDRESS_HINT);
@@ -181,6 +198,36 @@ async fn pass(app: &Arc<App>, target: &Target, request: Request) -> Response {
     app.metrics.answered(&method, "gateway", status, took);
     tracing::debug!(%method, status, sandbox = target.sandbox, port = target.port, "passed into a sandbox");
     response
+}
+
+/// Why a question of the daemon's own was not answered from inside.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// Nothing listens there.
+    Closed,
+    Failed(ApiError),
+}
+
+impl From<Unanswered> for ApiError {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Closed => Self::new(ErrorCode::PortClosed, "what was asked inside ended just now"),
+            Unanswered::Failed(error) => error,
+        }
+    }
+}
+
+/// Asks what listens on a port of a sandbox, on the daemon's own behalf. The request goes as it is, and so does the answer.
+pub(crate) async fn ask(
+    app: &App,
+    tenant: &TenantId,
+    sandbox: &SandboxId,
+    port: u16,
+    request: Request,
+) -> Result<Response, Unanswered> {
+    let target = Target { sandbox: sandbox.to_string(), port, form: Form::Host };
+    let admitted = Admitted { tenant: tenant.clone(), sandbox: sandbox.clone(), by: By::Key };
+    forward::ask(app, &target, &admitted, request).await
 }
 
 const ADDRESS_HINT: &str = "ports are reached as `http://<port>-<sandbox>.localhost:7700/` or as \

@@ -14,6 +14,7 @@ pub(crate) mod audit;
 mod audited;
 pub(crate) mod auth;
 pub(crate) mod backup;
+pub(crate) mod contexts;
 pub(crate) mod diff;
 pub(crate) mod egress;
 pub(crate) mod error;
@@ -72,6 +73,7 @@ use tokio_util::task::TaskTracker;
 use utoipa::IntoParams;
 
 use crate::audit::Audit;
+use crate::code::Bridges;
 use crate::config::Config;
 use crate::e2b;
 use crate::gateway::{Front, Gateway};
@@ -105,6 +107,8 @@ pub(crate) struct App {
     pub(crate) copies: e2b::copies::Copies,
     /// Changes of files that E2B's clients come by to ask for.
     pub(crate) watchers: e2b::envd::Watchers,
+    /// What runs code inside sandboxes.
+    pub(crate) bridges: Bridges,
     /// What memory needs besides itself.
     pub(crate) memory: Keeper,
     /// To and from the SSH gateway.
@@ -133,6 +137,7 @@ impl App {
             builds: e2b::builds::Builds::default(),
             copies: e2b::copies::Copies::default(),
             watchers: e2b::envd::Watchers::default(),
+            bridges: Bridges::default(),
             memory,
             audit,
             ssh: crate::ssh::Link::default(),
@@ -170,8 +175,9 @@ pub(crate) fn router(app: Arc<App>) -> Front {
     let api = api(&app);
     let models = surrounded(mcp::routes(app.clone(), api.clone()), &app);
     let envd = surrounded(e2b::envd::routes(), &app);
+    let interpreter = surrounded(e2b::interpreter::routes(), &app);
     // In front of all: on a sandbox's host every path is the sandbox's.
-    Front::new(app, api.merge(models), envd)
+    Front::new(app, api.merge(models), envd, interpreter)
 }
 
 /// What a script could ask.
@@ -200,6 +206,7 @@ pub(crate) fn api(app: &Arc<App>) -> Router {
         .merge(sandbox_routes())
         .merge(snapshot_routes())
         .merge(exec_routes())
+        .merge(code_routes())
         .merge(file_routes())
         .merge(image_routes())
         .merge(memory::routes())
@@ -304,6 +311,17 @@ fn exec_routes() -> Router<Arc<App>> {
         .route(&under("/stdin"), post(execs::stdin))
         .route(&under("/output"), get(output::output))
         .route(&under("/attach"), get(attach::attach))
+}
+
+fn code_routes() -> Router<Arc<App>> {
+    const ALL: &str = "/v1/sandboxes/{sandbox}/contexts";
+    let under = |rest: &str| format!("{ALL}/{{context}}{rest}");
+    Router::new()
+        .route(ALL, get(contexts::list).post(contexts::create))
+        .route(&under(""), get(contexts::get).delete(contexts::remove))
+        .route(&under("/interrupt"), post(contexts::interrupt))
+        .route(&under("/restart"), post(contexts::restart))
+        .route(&under("/run"), post(contexts::run))
 }
 
 fn file_routes() -> Router<Arc<App>> {

@@ -1,5 +1,6 @@
 //! What a model can do, by subject.
 
+mod code;
 mod files;
 mod forks;
 mod keep;

@@ -31,13 +31,13 @@ export class Daemon {
     const pool = given("BURROW_TEST_POOL");
     this.#pool = join(pool, "daemons", this.#name);
     for (const part of ["images", "staged", "sandboxes"]) mkdirSync(join(this.#pool, part), { recursive: true });
-    for (const image of readdirSync(join(pool, "template/images"))) {
-      const [from, to] = [join(pool, "template/images", image), join(this.#pool, "images", image)];
+    for (const image of readdirSync(join(pool, "code/images"))) {
+      const [from, to] = [join(pool, "code/images", image), join(this.#pool, "images", image)];
       execFileSync("btrfs", ["-q", "subvolume", "snapshot", "-r", from, to]);
     }
     mkdirSync(join(this.#folder, "state"));
     for (const part of ["catalog.db", "catalog.db-wal"]) {
-      const from = join(pool, "template", part);
+      const from = join(pool, "code", part);
       if (existsSync(from)) copyFileSync(from, join(this.#folder, "state", part));
     }
   }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burrow_api::{BuildImage, Image, ImageConfigChange, ImageFrom, NetworkMode, NetworkRequest};
 use burrow_client::{Client, UploadBody};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use super::bundle::{self, Bundle};
@@ -15,6 +16,9 @@ use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::parse;
 use crate::transfer::bridge::from_blocking;
+
+/// Build files that come with the program, by the name of their image.
+const READY: [(&str, &str); 1] = [("python-interpreter", include_str!("ready/python-interpreter.yaml"))];
 
 /// A build file is a page.
 const RECIPE_BYTES_MAX: u64 = 256 << 10;
@@ -27,6 +31,7 @@ const RECIPE_BYTES_MAX: u64 = 256 << 10;
 Examples:
   burrow image build                                      the default image, unless it is there
   burrow image build --packages nodejs,npm --name node    packages upon the default image
+  burrow image build --ready python-interpreter           Python that keeps its variables, for `burrow code`
   burrow image build -f burrow.yaml --name app --allow packages.example.com
 
 A build file:
@@ -40,8 +45,12 @@ A build file:
     - cmd: [node, server.js]")]
 pub(super) struct BuildArgs {
     /// Build file; `-` for standard input
-    #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["packages", "from"])]
+    #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["packages", "from", "ready"])]
     file: Option<PathBuf>,
+    /// An image that Burrow has the build file of
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(READY.map(|(name, _)| name)))]
+    #[arg(conflicts_with_all = ["packages", "from"])]
+    ready: Option<String>,
     /// Where the files are that it copies; beside the build file when absent
     #[arg(long, value_name = "DIRECTORY", requires = "file")]
     context: Option<PathBuf>,
@@ -58,7 +67,7 @@ pub(super) struct BuildArgs {
     #[arg(long)]
     no_cache: bool,
     /// The default image: build it again even if it is there
-    #[arg(long, conflicts_with_all = ["file", "packages"])]
+    #[arg(long, conflicts_with_all = ["file", "packages", "ready"])]
     rebuild: bool,
     /// What the build file's `run` steps may reach
     #[arg(long, value_name = "MODE", value_enum, requires = "file")]
@@ -113,6 +122,8 @@ pub(super) async fn run(ctx: &Context, args: BuildArgs) -> Result<(), Stop> {
     let json = args.json;
     let images = if args.file.is_some() {
         from_file(&client, args).await?
+    } else if let Some(ready) = args.ready {
+        from_ready(&client, &ready, args.name, args.no_cache).await?
     } else {
         let request = if args.packages.is_empty() {
             if args.no_cache {
@@ -149,6 +160,23 @@ async fn make(client: &Client, request: &BuildImage) -> Result<Vec<Image>, Stop>
     };
     let lines = client.build_image(request).await.or_fail(what)?;
     follow(lines, what).await
+}
+
+async fn from_ready(
+    client: &Client,
+    ready: &str,
+    name: Option<String>,
+    no_cache: bool,
+) -> Result<Vec<Image>, Stop> {
+    let recipe = READY.iter().find(|(name, _)| *name == ready).map(|(_, recipe)| (*recipe).to_owned());
+    let request = BuildImage {
+        from: ImageFrom::Recipe,
+        name: Some(name.unwrap_or_else(|| ready.to_owned())),
+        recipe,
+        no_cache,
+        ..BuildImage::default()
+    };
+    make(client, &request).await
 }
 
 async fn from_file(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop> {

@@ -167,12 +167,13 @@ impl FromRequestParts<Arc<App>> for Inside {
     }
 }
 
-enum Closed {
+/// Why a key does not open a sandbox.
+pub(super) enum Closed {
     Refused(ApiError),
     Gone,
 }
 
-async fn by_key(
+pub(super) async fn by_key(
     parts: &mut Parts,
     app: &Arc<App>,
     sandbox: &SandboxId,
@@ -202,7 +203,7 @@ fn refusal(path: &str, error: ApiError) -> Response {
 }
 
 /// What clients take for "it does not run".
-fn gone(sandbox: &str) -> Response {
+pub(super) fn gone(sandbox: &str) -> Response {
     let shown: String = sandbox.chars().filter(char::is_ascii_alphanumeric).take(63).collect();
     let body = json!({ "sandboxId": shown, "message": "The sandbox was not found", "code": 502 });
     (StatusCode::BAD_GATEWAY, Json(body)).into_response()

@@ -2,6 +2,7 @@
 
 mod audit;
 mod bad_input;
+mod code;
 mod e2b;
 mod egress;
 mod execs;

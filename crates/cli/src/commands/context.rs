@@ -1,0 +1,118 @@
+//! `burrow context`: where code runs, one language each.
+
+use burrow_api::{CodeContext, CodeContextState, CreateCodeContext};
+use clap::{Args, Subcommand};
+
+use crate::context::Context;
+use crate::failure::{OrFail, Stop};
+use crate::parse;
+use crate::print::{self, Format, table};
+
+/// Contexts of a sandbox, each a language that keeps its variables
+///
+/// `burrow code` runs code in one. The context `default` is there without being made.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  id=$(burrow context create lab --language bash)
+  burrow code lab --context $id -e 'cd /srv; ls'
+  burrow context ls lab
+  burrow context restart lab default             forget all variables")]
+pub(crate) struct ContextArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Make one, and print its id
+    Create(CreateArgs),
+    /// List contexts
+    Ls {
+        sandbox: String,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// End one; its variables are gone
+    Rm { sandbox: String, context: String },
+    /// End what runs in one; its variables stay
+    Interrupt { sandbox: String, context: String },
+    /// Start one anew, with no variables
+    Restart { sandbox: String, context: String },
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    /// Language, such as python, javascript or bash; which there are is up to the image
+    #[arg(short = 'l', long, value_name = "NAME", default_value = "python")]
+    language: String,
+    /// Where it starts; its user's home when absent
+    #[arg(short = 'w', long, value_name = "DIRECTORY")]
+    workdir: Option<String>,
+    /// Variable of its environment; may be repeated
+    #[arg(short = 'e', long = "env", value_name = "KEY=VALUE", value_parser = parse::variable)]
+    env: Vec<(String, String)>,
+    /// Print the context as JSON instead of its id
+    #[arg(long)]
+    json: bool,
+    sandbox: String,
+}
+
+pub(crate) async fn run(ctx: &Context, args: ContextArgs) -> Result<(), Stop> {
+    let client = ctx.client()?;
+    match args.action {
+        Action::Create(args) => create(ctx, args).await,
+        Action::Ls { sandbox, format } => {
+            let contexts = client.code_contexts(&sandbox).await;
+            let contexts =
+                contexts.or_fail(|| format!("could not list the contexts of sandbox `{sandbox}`"))?;
+            if format.json {
+                return print::json::pretty(&contexts);
+            }
+            let rows: Vec<_> = contexts.iter().map(row).collect();
+            table::print(&["CONTEXT", "LANGUAGE", "STATE", "RUNS", "DIRECTORY"], &rows)
+        }
+        Action::Rm { sandbox, context } => client
+            .delete_code_context(&sandbox, &context)
+            .await
+            .or_fail(|| format!("could not remove context `{context}` of sandbox `{sandbox}`")),
+        Action::Interrupt { sandbox, context } => client
+            .interrupt_code(&sandbox, &context)
+            .await
+            .or_fail(|| format!("could not interrupt context `{context}` of sandbox `{sandbox}`")),
+        Action::Restart { sandbox, context } => client
+            .restart_code_context(&sandbox, &context)
+            .await
+            .map(drop)
+            .or_fail(|| format!("could not restart context `{context}` of sandbox `{sandbox}`")),
+    }
+}
+
+async fn create(ctx: &Context, args: CreateArgs) -> Result<(), Stop> {
+    let request = CreateCodeContext {
+        language: Some(args.language),
+        cwd: args.workdir,
+        env: args.env.into_iter().collect(),
+    };
+    let made = ctx.client()?.create_code_context(&args.sandbox, &request).await;
+    let made = made.or_fail(|| format!("could not make a context in sandbox `{}`", args.sandbox))?;
+    match args.json {
+        true => print::json::pretty(&made),
+        false => print::line(&made.id),
+    }
+}
+
+fn row(context: &CodeContext) -> Vec<String> {
+    let state = match context.state {
+        CodeContextState::Idle => "idle",
+        CodeContextState::Busy => "busy",
+        CodeContextState::Dead => "dead",
+    };
+    vec![
+        context.id.clone(),
+        context.language.clone(),
+        state.to_owned(),
+        context.execution_count.to_string(),
+        context.cwd.clone(),
+    ]
+}

@@ -1,0 +1,185 @@
+//! What a bridge says of a run, line by line, as the events that clients of ours know.
+
+use axum::body::BodyDataStream;
+use axum::response::Response;
+use burrow_api::{CodeError, CodeEvent, CodeResult, CodeRunStatus};
+use bytes::{Buf as _, BytesMut};
+use futures_util::StreamExt as _;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::misbehaves;
+use crate::gateway::Slot;
+use crate::rest::error::ApiError;
+
+/// Of one line; what reads ours takes 8 MiB.
+const LINE_BYTES_MAX: usize = (8 << 20) - (64 << 10);
+
+/// The events of one run.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    body: BodyDataStream,
+    buffer: BytesMut,
+    /// How far the buffer is known to hold no line end.
+    searched: usize,
+    /// A run counts as a connection into its sandbox.
+    _slot: Slot,
+}
+
+/// A line of the bridge's, which speaks as E2B's clients expect it.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line {
+    Stdout {
+        text: String,
+    },
+    Stderr {
+        text: String,
+    },
+    Result(Box<Shown>),
+    Error(CodeError),
+    EndOfExecution {
+        status: CodeRunStatus,
+        execution_count: Option<u64>,
+        duration_ms: u64,
+    },
+    /// A count that the last line has too, and what a later bridge may say: a sandbox keeps the one it has.
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
+struct Shown {
+    #[serde(default)]
+    is_main_result: bool,
+    text: Option<String>,
+    html: Option<String>,
+    markdown: Option<String>,
+    svg: Option<String>,
+    png: Option<String>,
+    jpeg: Option<String>,
+    pdf: Option<String>,
+    latex: Option<String>,
+    json: Option<Value>,
+    javascript: Option<String>,
+    data: Option<Value>,
+    chart: Option<Value>,
+    extra: Option<Value>,
+}
+
+impl From<Shown> for CodeResult {
+    fn from(shown: Shown) -> Self {
+        Self {
+            main: shown.is_main_result,
+            text: shown.text,
+            html: shown.html,
+            markdown: shown.markdown,
+            svg: shown.svg,
+            png: shown.png,
+            jpeg: shown.jpeg,
+            pdf: shown.pdf,
+            latex: shown.latex,
+            json: shown.json,
+            javascript: shown.javascript,
+            data: shown.data,
+            chart: shown.chart,
+            extra: shown.extra,
+        }
+    }
+}
+
+impl Lines {
+    pub(crate) fn new(response: Response, slot: Slot) -> Self {
+        let body = response.into_body().into_data_stream();
+        Self { body, buffer: BytesMut::new(), searched: 0, _slot: slot }
+    }
+
+    /// The next event. A stream that ends without its last line was cut off.
+    pub(crate) async fn next(&mut self) -> Result<CodeEvent, ApiError> {
+        loop {
+            while let Some(line) = self.line() {
+                if let Some(event) = event(&line)? {
+                    return Ok(event);
+                }
+            }
+            if self.buffer.len() > LINE_BYTES_MAX {
+                return Err(misbehaves());
+            }
+            match self.body.next().await {
+                Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
+                Some(Err(error)) => return Err(misbehaves().cause(error)),
+                None => return Err(misbehaves()),
+            }
+        }
+    }
+
+    fn line(&mut self) -> Option<BytesMut> {
+        let Some(at) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') else {
+            self.searched = self.buffer.len();
+            return None;
+        };
+        let line = self.buffer.split_to(self.searched + at);
+        self.buffer.advance(1);
+        self.searched = 0;
+        Some(line)
+    }
+}
+
+fn event(line: &[u8]) -> Result<Option<CodeEvent>, ApiError> {
+    if line.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    let line: Line = serde_json::from_slice(line).map_err(|error| misbehaves().cause(error))?;
+    Ok(match line {
+        Line::Stdout { text } => Some(CodeEvent::Stdout { text }),
+        Line::Stderr { text } => Some(CodeEvent::Stderr { text }),
+        Line::Result(shown) => Some(CodeEvent::Result(Box::new(CodeResult::from(*shown)))),
+        Line::Error(error) => Some(CodeEvent::Error(error)),
+        Line::EndOfExecution { status, execution_count, duration_ms } => {
+            Some(CodeEvent::End { status, execution_count, duration_ms })
+        }
+        Line::Other => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: Option<CodeEvent>) {
+        assert_eq!(event(line.as_bytes()).unwrap(), expected, "{line}");
+    }
+
+    #[test]
+    fn lines_become_events() {
+        check("", None);
+        check(r#"{"type":"number_of_executions","execution_count":3}"#, None);
+        check(r#"{"type":"something_new","x":[1]}"#, None);
+        let text = |text: &str| text.to_owned();
+        check(
+            r#"{"type":"stdout","text":"a\n","timestamp":17}"#,
+            Some(CodeEvent::Stdout { text: text("a\n") }),
+        );
+        let shown = CodeResult { main: true, text: Some(text("2")), ..CodeResult::default() };
+        check(
+            r#"{"type":"result","text":"2","is_main_result":true,"chart":null}"#,
+            Some(CodeEvent::Result(Box::new(shown))),
+        );
+        let error = CodeError { name: text("E"), value: text("v"), traceback: text("t") };
+        check(r#"{"type":"error","name":"E","value":"v","traceback":"t"}"#, Some(CodeEvent::Error(error)));
+        check(
+            r#"{"type":"end_of_execution","status":"kernel_died","execution_count":null,"duration_ms":5}"#,
+            Some(CodeEvent::End { status: CodeRunStatus::KernelDied, execution_count: None, duration_ms: 5 }),
+        );
+    }
+
+    #[test]
+    fn what_is_no_line_of_a_bridge_is_refused() {
+        for line in
+            ["hello", "[]", r#"{"text":"a"}"#, r#"{"type":"stdout"}"#, r#"{"type":"stdout","text":7}"#]
+        {
+            assert!(event(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+}
