@@ -218,7 +218,7 @@ class Context:
         if run.env:
             await kernel.ask(ENVIRONMENTS[self.language["name"]].enter(run.env))
         run.began_at = time.monotonic()
-        run.request = kernel.execute(run.code, run.hear)
+        run.request = await kernel.execute(run.code, run.hear)
         if run.stopped is not None:
             run.request.news.set()
         status = await self._attend(kernel, run)
@@ -383,15 +383,13 @@ class Contexts:
         """Whose turn it is: the context by its id, else the default one of the language, made on first use."""
         if identifier is None:
             identifier = default_of(self.language(language or "python")["name"])
-        if identifier not in self.all:
-            of = language_of_default(identifier)
-            if of is None:
-                return self.get(identifier)
-            return self.create(of, identifier=identifier)
-        there = self.all[identifier]
-        if language is not None and kernels.canonical(language) != there.language["name"]:
-            raise Refused(400, f"context `{identifier}` is for {there.language['name']}, not for `{language[:64]}`")
-        return there
+        of = language_of_default(identifier)
+        own = self.all[identifier].language["name"] if identifier in self.all else of
+        if own is None:
+            return self.get(identifier)
+        if language is not None and kernels.canonical(language) != own:
+            raise Refused(400, f"context `{identifier}` is for {own}, not for `{language[:64]}`")
+        return self.all.get(identifier) or self.create(of, identifier=identifier)
 
     async def remove(self, identifier):
         context = self.get(identifier)

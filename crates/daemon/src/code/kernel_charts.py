@@ -10,7 +10,7 @@ import weakref
 # Of one figure. A picture of more is still a picture; a list of it is of no use to who reads results.
 ELEMENTS_MAX = 50_000
 
-# Axes to the statistics of their boxes, each with the line of its median, which is gone when the axes were cleared.
+# Axes to the statistics of their boxes, each with the line of its median, which is gone when the axes are cleared.
 BOXES = weakref.WeakKeyDictionary()
 
 UNIT = re.compile(r"[(\[]([^()\[\]]+)[)\]]\s*$")
@@ -74,16 +74,24 @@ def slices(axes):
 
 def boxes(axes):
     """Boxes, from the statistics they were drawn from."""
-    found = []
-    for statistics, median in BOXES.get(axes, ()):
-        if median is None or median in list(axes.lines):
-            found.append(box(statistics, len(found) + 1))
-    return found
+    there = list(axes.lines)
+    kept = [(statistics, median) for statistics, median in BOXES.get(axes, ()) if median in there]
+    return [box(statistics, box_label(axes, statistics, median, at)) for at, (statistics, median) in enumerate(kept, 1)]
 
 
-def box(statistics, at):
+def box_label(axes, statistics, median, at):
+    """Its own, or that of the tick at its median, which lies across the box."""
+    places, heights = median.get_xdata(), median.get_ydata()
+    lying = places[0] == places[-1] and heights[0] != heights[-1]
+    axis, (first, last) = (axes.yaxis, (heights[0], heights[-1])) if lying else (axes.xaxis, (places[0], places[-1]))
+    middle = (float(first) + float(last)) / 2
+    tick = min((there for there in named_ticks(axis).items() if abs(there[0] - middle) <= 0.5), default=None, key=lambda there: abs(there[0] - middle))
+    return str(statistics.get("label") or (tick[1] if tick else f"Box {at}"))
+
+
+def box(statistics, label):
     return {
-        "label": str(statistics.get("label") or f"Box {at}"),
+        "label": label,
         "min": float(statistics["whislo"]),
         "first_quartile": float(statistics["q1"]),
         "median": float(statistics["med"]),
@@ -99,10 +107,7 @@ def watch_boxes(axes_class):
 
     def bxp(self, bxpstats, *given, **options):
         drawn = draw(self, bxpstats, *given, **options)
-        medians = drawn.get("medians") or []
-        noted = BOXES.setdefault(self, [])
-        for at, statistics in enumerate(bxpstats):
-            noted.append((dict(statistics), medians[at] if at < len(medians) else None))
+        BOXES.setdefault(self, []).extend(zip(map(dict, bxpstats), drawn["medians"]))
         return drawn
 
     bxp.__name__, bxp.__doc__, bxp.__wrapped__ = draw.__name__, draw.__doc__, draw
@@ -192,23 +197,27 @@ def along(axis, values):
     kind = scale(axis)
     values = list(values)
     if kind == "datetime":
-        return [date(value) for value in values]
+        return [date(value, axis) for value in values]
     if kind == "categorical":
         names = category_names(axis)
         return [value if isinstance(value, str) else names.get(float(value), plain(value)) for value in values]
     return [plain(value) for value in values]
 
 
-def date(value):
-    """A moment in ISO 8601; numbers are days, as matplotlib counts them."""
-    from matplotlib.dates import num2date
-
+def date(value, axis):
+    """A moment in ISO 8601; numbers are days, as matplotlib counts them, or periods, as pandas does."""
     if isinstance(value, (int, float)) or type(value).__name__.startswith(("float", "int")):
+        if "Period" in converter(axis):
+            from pandas import Period
+
+            return str(Period(ordinal=int(value), freq=axis.freq))
+        from matplotlib.dates import num2date
+
         return num2date(float(value)).replace(tzinfo=None).isoformat()
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    # numpy's own moments.
-    return str(value)
+    if value != value:
+        return None
+    # numpy's own moments have no such method.
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def category_names(axis):

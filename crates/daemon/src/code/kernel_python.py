@@ -102,10 +102,19 @@ def charts():
     return sys.modules[name]
 
 
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Has the drawing of boxes noted from the moment matplotlib's axes are imported: a box plot's figures cannot be read from its lines."""
+def teach_figures(module):
+    """Gives figures the form. By a method of theirs: functions for figures are dropped whenever a backend is chosen.
 
-    NAME = "matplotlib.axes"
+    From now on the figures of box plots are noted, too: they cannot be read from what was drawn.
+    """
+    module.Figure._repr_burrow_chart_ = quietly(chart)
+    quietly(charts().watch_boxes)(sys.modules["matplotlib.axes"].Axes)
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Teaches figures at the moment they are imported, by whomever."""
+
+    NAME = "matplotlib.figure"
 
     def find_spec(self, name, path, target=None):
         if name != self.NAME:
@@ -115,11 +124,11 @@ class AfterImport(importlib.abc.MetaPathFinder):
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
-            def then_watch(module):
+            def load_and_teach(module):
                 load(module)
-                quietly(charts().watch_boxes)(module.Axes)
+                teach_figures(module)
 
-            spec.loader.exec_module = then_watch
+            spec.loader.exec_module = load_and_teach
         return spec
 
 
@@ -133,9 +142,10 @@ def register(shell):
     # Where pandas says its frames come from, since 3.0.
     data.for_type_by_name("pandas", "DataFrame", quietly(columns))
     data.for_type_by_name("polars.dataframe.frame", "DataFrame", quietly(polars_columns))
-    figures = display.formatters["application/vnd.burrow.chart+json"]
-    figures.for_type_by_name("matplotlib.figure", "Figure", quietly(chart))
-    sys.meta_path.insert(0, AfterImport())
+    if AfterImport.NAME in sys.modules:
+        teach_figures(sys.modules[AfterImport.NAME])
+    else:
+        sys.meta_path.insert(0, AfterImport())
 
 
 # === Variables for one run ===

@@ -158,7 +158,7 @@ class Kernel:
             await self.look()
             if self.dead:
                 raise KernelFailed("it ended at once")
-            self.request = Request(self.client.kernel_info(), hear)
+            await self._send("kernel_info_request", {}, hear)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(published.wait(), ASK_AGAIN_SECONDS)
         self.request = None
@@ -178,9 +178,8 @@ class Kernel:
         while True:
             try:
                 message = await receive()
-            except (ValueError, KeyError, TypeError) as error:
-                # Code in the sandbox may write to these sockets, and write anything.
-                LOG.warning("a kernel sent what is not a message: %s", error)
+            except Exception as error:  # Whatever it is: who stops listening never hears that a run is over.
+                LOG.warning("a kernel sent what is not a message: %r", error)
                 continue
             request = self.request
             if request is not None and message["parent_header"].get("msg_id") == request.id:
@@ -188,15 +187,31 @@ class Kernel:
 
     # === impl: requests ===
 
-    def execute(self, code, hear, silent=False):
+    async def execute(self, code, hear, silent=False):
         """Sends code; what is said about it is heard by `hear`."""
         if self.dead:
             self.request = Request(None, hear)
             self.request.news.set()
             return self.request
-        # Not stopped on an error: that would refuse what is sent right after it, and nothing is ever sent ahead.
-        identifier = self.client.execute(code, silent=silent, store_history=not silent, allow_stdin=False, stop_on_error=False)
-        self.request = Request(identifier, hear)
+        content = {
+            "code": code,
+            "silent": silent,
+            "store_history": not silent,
+            "user_expressions": {},
+            "allow_stdin": False,
+            # Else a kernel refuses what is sent right after an error; and nothing is ever sent ahead.
+            "stop_on_error": False,
+        }
+        return await self._send("execute_request", content, hear)
+
+    async def _send(self, kind, content, hear):
+        """Sends a message, by the socket that is also listened to.
+
+        Not through the client: it sends past the event loop, which then may never learn of an answer that arrived in that moment.
+        """
+        message = self.client.session.msg(kind, content)
+        self.request = Request(message["header"]["msg_id"], hear)
+        await self.client.shell_channel.socket.send_multipart(self.client.session.serialize(message))
         return self.request
 
     def finish(self):
@@ -205,7 +220,7 @@ class Kernel:
 
     async def ask(self, code):
         """Runs code of our own, unheard; its reply, or `None` where there was none."""
-        request = self.execute(code, lambda message: None, silent=True)
+        request = await self.execute(code, lambda message: None, silent=True)
         try:
             while not self.dead:
                 done_at = request.done_at()
