@@ -32,8 +32,14 @@ CODE_BYTES_MAX = 4 << 20
 OUTPUT_BYTES_MAX = 16 << 20
 # How long code may go on after the interrupt that its timeout or its output brought, before its kernel is killed.
 PATIENCE_SECONDS = 5
+# A kernel that refuses whatever follows an error does so for a fifth of a second.
+ABORTED_MAX = 10
+ABORTED_SECONDS = 0.1
 # Of one line of standard output: the rest follows in the next. Whoever reads lines has a bound for them.
 TEXT_CHARS_MAX = 256 << 10
+
+# A warning of the debugger that older kernels load, to whoever reads our log.
+QUIET = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
@@ -218,11 +224,15 @@ class Context:
         if run.env:
             await kernel.ask(ENVIRONMENTS[self.language["name"]].enter(run.env))
         run.began_at = time.monotonic()
-        run.request = await kernel.execute(run.code, run.hear)
-        if run.stopped is not None:
-            run.request.news.set()
-        status = await self._attend(kernel, run)
-        kernel.finish()
+        for _ in range(ABORTED_MAX):
+            run.request = await kernel.execute(run.code, run.hear)
+            if run.stopped is not None:
+                run.request.news.set()
+            status = await self._attend(kernel, run)
+            kernel.finish()
+            if run.stopped is not None or not run.request.was_aborted():
+                break
+            await asyncio.sleep(ABORTED_SECONDS)
         self.execution_count = run.execution_count or self.execution_count
         if kernel.dead:
             await self._bury(kernel)
@@ -286,7 +296,7 @@ class Context:
             if self.kernel is not None and self.kernel.dead:
                 await self._bury(self.kernel)
             if self.kernel is None:
-                self.kernel = await Kernel.start(self.language, self.cwd, {**os.environ, **self.env})
+                self.kernel = await Kernel.start(self.language, self.cwd, {**QUIET, **os.environ, **self.env})
             return self.kernel
 
     async def prepare(self):

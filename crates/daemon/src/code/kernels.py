@@ -67,8 +67,9 @@ def canonical(language):
 class Request:
     """Code that a kernel was asked to run, and how far it is."""
 
-    def __init__(self, identifier, hear):
+    def __init__(self, identifier, hear, begins_with="execute_input"):
         self.id = identifier
+        self.begins_with = begins_with
         # Called with every message about it.
         self.hear = hear
         # Set by anything that may change what is to be done next.
@@ -84,13 +85,16 @@ class Request:
         kind = message["msg_type"]
         if kind == "execute_reply":
             self.reply = message["content"]
-        elif kind == "execute_input":
-            self.begun = True
         elif kind == "status":
             self.idle = message["content"]["execution_state"] == "idle"
+        self.begun = self.begun or kind == self.begins_with
         self.hear(message)
         if kind in ("execute_reply", "execute_input", "status"):
             self.news.set()
+
+    def was_aborted(self):
+        """It was not run at all: some kernels refuse for a moment whatever comes after an error."""
+        return self.reply is not None and self.reply.get("status") in ("abort", "aborted")
 
     def done_at(self):
         """When it counts as done, whatever else is heard: `None` while neither side has said so."""
@@ -109,6 +113,8 @@ class Kernel:
 
     def __init__(self, language, cwd, env):
         self.language = language["name"]
+        # Ours to interrupt from here on. Not every kernel tells what it was given; then it is told by being busy.
+        self.begins_with = "execute_input" if transport(language["argv"]) == "ipc" else "status"
         self.folder = tempfile.mkdtemp(prefix="burrow-kernel-")
         self.manager = AsyncKernelManager(
             kernel_name=language["kernel"],
@@ -210,7 +216,7 @@ class Kernel:
         Not through the client: it sends past the event loop, which then may never learn of an answer that arrived in that moment.
         """
         message = self.client.session.msg(kind, content)
-        self.request = Request(message["header"]["msg_id"], hear)
+        self.request = Request(message["header"]["msg_id"], hear, self.begins_with)
         await self.client.shell_channel.socket.send_multipart(self.client.session.serialize(message))
         return self.request
 

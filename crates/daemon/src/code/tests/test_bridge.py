@@ -143,7 +143,8 @@ class Runs(WithBridge):
     def test_nothing_of_ours_is_among_the_variables(self):
         context = self.new_context()
         ran = self.ok("[name for name in dir() if not name.startswith('_')]", context_id=context)
-        self.assertEqual(eval(ran.main["text"]), ["In", "Out", "exit", "get_ipython", "open", "quit"])
+        # `open` is there with newer versions of IPython.
+        self.assertEqual(set(eval(ran.main["text"])) - {"open"}, {"In", "Out", "exit", "get_ipython", "quit"})
 
     def test_runs_in_one_context_queue_in_order(self):
         path = os.path.join(self.bridge.home, "queue")
@@ -401,7 +402,8 @@ class Contexts(WithBridge):
         self.assertIn("/nowhere", self.refused(400, "POST", "/contexts", {"cwd": "/nowhere"}))
         self.refused(400, "POST", "/contexts", {"id": "../up"})
         self.refused(413, "POST", "/execute", {"code": "#" * ((4 << 20) + 1)})
-        self.ok("#" * (4 << 20))
+        frame = "x = ''"
+        self.ok(f"x = '{'a' * ((4 << 20) - len(frame))}'")
 
     def test_requests_of_web_pages_are_refused(self):
         self.refused(403, "POST", "/execute", {"code": "1"}, headers={"Origin": "http://evil.example"})

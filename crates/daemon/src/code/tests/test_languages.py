@@ -58,5 +58,38 @@ class Bash(WithBridge):
         self.assertEqual(self.ok("echo $KEPT ${ADDED-none}", language="bash").stdout, "before none\n")
 
 
+class JavaScript(WithBridge):
+    """With ijavascript, where it is installed: it needs the Node.js it was compiled for."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if "javascript" not in {one["name"] for one in cls.bridge.call("GET", "/languages")[1]}:
+            raise unittest.SkipTest("no kernel of JavaScript is installed")
+
+    def test_it_keeps_its_variables(self):
+        self.ok("var x = 40; let y = 2", language="javascript")
+        self.assertEqual(self.ok("x + y", language="js").main["text"], "42")
+        self.assertEqual(self.context("default-javascript")["language"], "javascript")
+
+    def test_its_output_and_errors_are_told(self):
+        ran = self.ok("console.log('out'); console.error('err')", language="js")
+        self.assertEqual((ran.stdout, ran.stderr), ("out\n", "err\n"))
+        ran = self.run_code("throw new RangeError('bad')", language="js")
+        self.assertEqual((ran.status, ran.error["name"], ran.error["value"]), ("error", "RangeError", "bad"))
+        self.assertEqual(self.ok("1 + 1", language="js").main["text"], "2")
+
+    def test_a_loop_without_end_costs_its_kernel(self):
+        ran = self.run_code("while (true) {}", language="js", timeout=0.5)
+        self.assertEqual((ran.status, ran.error["name"]), ("timed_out", "TimeoutError"))
+        self.assertEqual(self.ok("'again'", language="js").main["text"], "again")
+
+    def test_variables_for_one_run_are_set_back(self):
+        self.ok("process.env.KEPT = 'before'", language="js")
+        ran = self.ok("process.env.KEPT + process.env.ADDED", language="js", env_vars={"KEPT": "a", "ADDED": "b"})
+        self.assertEqual(ran.main["text"], "ab")
+        self.assertEqual(self.ok("process.env.KEPT + process.env.ADDED", language="js").main["text"], "beforeundefined")
+
+
 if __name__ == "__main__":
     unittest.main()
