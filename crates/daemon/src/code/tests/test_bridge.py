@@ -1,0 +1,450 @@
+"""The bridge against real kernels: runs, contexts, bounds. See scripts/test-code.sh."""
+
+import json
+import os
+import signal
+import sys
+import time
+import unittest
+
+from bridge_process import BRIDGE, Bridge, Stream, beside, until
+
+sys.path.insert(0, os.path.dirname(BRIDGE))
+import contexts  # noqa: E402
+
+# Goes on after any interrupt.
+STUBBORN = """
+import time
+print('began', flush=True)
+while True:
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+class WithBridge(unittest.TestCase):
+    """All of a class use one bridge; what they leave in the default context does not matter to the others."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.bridge = Bridge()
+        cls.addClassCleanup(cls.bridge.close)
+
+    def run_code(self, code, **fields):
+        return self.bridge.run(code, **fields)
+
+    def ok(self, code, **fields):
+        ran = self.run_code(code, **fields)
+        self.assertEqual((ran.status, ran.errors), ("ok", []), ran)
+        return ran
+
+    def new_context(self, **fields):
+        status, context = self.bridge.call("POST", "/contexts", fields)
+        self.assertEqual(status, 200, context)
+        self.addCleanup(self.bridge.call, "DELETE", f"/contexts/{context['id']}")
+        return context["id"]
+
+    def context(self, identifier):
+        status, context = self.bridge.call("GET", f"/contexts/{identifier}")
+        self.assertEqual(status, 200, context)
+        return context
+
+    def refused(self, status, method, path, body=None, **options):
+        found, answer = self.bridge.call(method, path, body, **options)
+        self.assertEqual((found, answer["code"]), (status, status), answer)
+        return answer["message"]
+
+
+class Runs(WithBridge):
+    def test_variables_are_kept(self):
+        self.ok("kept = 41")
+        self.assertEqual(self.ok("kept + 1").main["text"], "42")
+
+    def test_the_end_is_counted_and_timed(self):
+        first = self.ok("1")
+        second = self.ok("2")
+        counts = [event["execution_count"] for event in second.events if event["type"] == "number_of_executions"]
+        self.assertEqual(counts, [second.end["execution_count"]])
+        self.assertEqual(second.end["execution_count"], first.end["execution_count"] + 1)
+        self.assertGreaterEqual(second.end["duration_ms"], 0)
+
+    def test_output_comes_in_its_order(self):
+        ran = self.ok(
+            "import sys\nfor n in range(3):\n    print('out', n, flush=True)\n    print('err', n, file=sys.stderr, flush=True)\n    display(n)"
+        )
+        seen = [event.get("text") for event in ran.events if event["type"] in ("stdout", "stderr", "result")]
+        self.assertEqual(seen, [text for n in range(3) for text in (f"out {n}\n", f"err {n}\n", str(n))])
+
+    def test_output_comes_while_the_code_runs(self):
+        path = os.path.join(self.bridge.home, "go")
+        code = f"import os, time\nprint('before', flush=True)\nwhile not os.path.exists({path!r}): time.sleep(0.01)\nprint('after')"
+        with Stream(self.bridge, code) as stream:
+            self.assertEqual(stream.read_until("stdout")["text"], "before\n")
+            open(path, "w").close()
+            self.assertEqual(stream.read_until("stdout")["text"], "after\n")
+            self.assertEqual(stream.read_until("end_of_execution")["status"], "ok")
+
+    def test_output_of_processes_is_output(self):
+        self.assertIn("from a process", self.ok("import os; _ = os.system('echo from a process')").stdout)
+
+    def test_letters_of_all_kinds_arrive(self):
+        ran = self.ok("print('ä€😀\\x00'); 'ä€😀'")
+        self.assertEqual((ran.stdout, ran.main["text"]), ("ä€😀\x00\n", "ä€😀"))
+        # Half a letter is no text; what stands for it is.
+        ran = self.run_code("display({'text/plain': '\\ud800'}, raw=True)")
+        json.dumps(ran.events).encode()
+
+    def test_every_line_is_ascii(self):
+        with Stream(self.bridge, "print('ä€😀')") as stream:
+            for line in stream.answer:
+                self.assertTrue(line.isascii(), line)
+
+    def test_an_error_has_name_value_and_traceback(self):
+        ran = self.run_code("def inner():\n    return 1 / 0\ninner()")
+        self.assertEqual(ran.status, "error")
+        self.assertEqual((ran.error["name"], ran.error["value"]), ("ZeroDivisionError", "division by zero"))
+        self.assertIn("in inner()", ran.error["traceback"])
+        self.assertNotIn("\x1b", ran.error["traceback"])
+        self.ok("1")
+
+    def test_a_syntax_error_is_an_error(self):
+        self.assertEqual(self.run_code("this is not").error["name"], "SyntaxError")
+
+    def test_a_huge_error_is_shortened(self):
+        ran = self.run_code("raise ValueError('x' * 10_000_000)")
+        self.assertEqual(ran.error["name"], "ValueError")
+        self.assertLess(len(json.dumps(ran.error)), 2 << 20)
+
+    def test_input_is_refused_at_once(self):
+        ran = self.run_code("input('name? ')")
+        self.assertEqual((ran.status, ran.error["name"]), ("error", "StdinNotImplementedError"))
+
+    def test_await_works_at_the_top(self):
+        self.assertEqual(self.ok("import asyncio\nawait asyncio.sleep(0, 'slept')").main["text"], "slept")
+
+    def test_a_run_right_after_an_error_is_run(self):
+        for _ in range(5):
+            self.assertEqual(self.run_code("1/0").status, "error")
+            self.assertEqual(self.ok("2").main["text"], "2")
+
+    def test_exit_ends_no_more_than_its_kernel(self):
+        context = self.new_context()
+        self.run_code("exit()", context_id=context)
+        self.assertEqual(self.ok("1 + 1", context_id=context).main["text"], "2")
+
+    def test_variables_for_one_run_are_set_back(self):
+        self.ok("import os; os.environ['KEPT'] = 'before'")
+        ran = self.ok("os.environ['KEPT'], os.environ['ADDED']", env_vars={"KEPT": "during", "ADDED": "it's \"so\""})
+        self.assertEqual(ran.main["text"], repr(("during", "it's \"so\"")))
+        self.assertEqual(self.ok("os.environ['KEPT'], os.environ.get('ADDED')").main["text"], "('before', None)")
+
+    def test_nothing_of_ours_is_among_the_variables(self):
+        context = self.new_context()
+        ran = self.ok("[name for name in dir() if not name.startswith('_')]", context_id=context)
+        # `open` is there with newer versions of IPython.
+        self.assertEqual(set(eval(ran.main["text"])) - {"open"}, {"In", "Out", "exit", "get_ipython", "quit"})
+
+    def test_runs_in_one_context_queue_in_order(self):
+        path = os.path.join(self.bridge.home, "queue")
+        context = self.new_context()
+        with Stream(self.bridge, f"import os, time\nseen = []\nwhile not os.path.exists({path!r}): time.sleep(0.01)", context_id=context) as first:
+            first.read_until("number_of_executions")
+            waiting = [Stream(self.bridge, f"seen.append({n})", context_id=context) for n in range(5)]
+            open(path, "w").close()
+            for stream in waiting:
+                self.assertEqual(stream.read_until("end_of_execution")["status"], "ok")
+                stream.close()
+        self.assertEqual(self.ok("seen", context_id=context).main["text"], "[0, 1, 2, 3, 4]")
+
+
+class Stops(WithBridge):
+    def interrupt(self, context):
+        self.assertEqual(self.bridge.call("POST", f"/contexts/{context}/interrupt"), (204, None))
+
+    def test_an_interrupt_stops_what_runs_and_keeps_variables(self):
+        self.ok("kept = 'yes'")
+        with Stream(self.bridge, "import time; time.sleep(600)") as stream:
+            stream.read_until("number_of_executions")
+            self.interrupt("default")
+            self.assertEqual(stream.read_until("error")["name"], "KeyboardInterrupt")
+            self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
+        self.assertEqual(self.ok("kept").main["text"], "yes")
+
+    def test_an_interrupt_right_after_the_request_is_not_lost(self):
+        for _ in range(10):
+            with Stream(self.bridge, "import time; time.sleep(600)") as stream:
+                self.interrupt("default")
+                self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
+
+    def test_an_interrupt_while_the_kernel_starts_is_not_lost(self):
+        self.bridge.call("DELETE", "/contexts/default")
+        with Stream(self.bridge, "import time; time.sleep(600)") as stream:
+            self.interrupt("default")
+            self.assertEqual(stream.read_until("error")["name"], "KeyboardInterrupt")
+            self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
+
+    def test_an_interrupt_stops_what_waits(self):
+        with Stream(self.bridge, "import time; time.sleep(600)") as first:
+            first.read_until("number_of_executions")
+            with Stream(self.bridge, "never = 1") as second:
+                self.interrupt("default")
+                self.assertEqual(first.read_until("end_of_execution")["status"], "interrupted")
+                self.assertEqual(second.read_until("error")["value"], "interrupted before it began")
+                self.assertEqual(second.read_until("end_of_execution")["status"], "interrupted")
+        self.assertEqual(self.run_code("never").error["name"], "NameError")
+
+    def test_an_interrupt_of_an_idle_context_does_nothing(self):
+        self.ok("1")
+        self.interrupt("default")
+        self.assertEqual(self.ok("'still here'").main["text"], "still here")
+
+    def test_a_timeout_is_told_and_keeps_variables(self):
+        self.ok("kept = 'yes'")
+        ran = self.run_code("import time; time.sleep(600)", timeout=0.3)
+        self.assertEqual((ran.status, ran.error["name"]), ("timed_out", "TimeoutError"))
+        self.assertIn("0.3 s", ran.error["value"])
+        self.assertIn("time.sleep(600)", ran.error["traceback"])
+        self.assertEqual(self.ok("kept").main["text"], "yes")
+
+    def test_code_that_ignores_its_timeout_loses_its_kernel(self):
+        context = self.new_context()
+        self.ok("kept = 1", context_id=context)
+        ran = self.run_code(STUBBORN, context_id=context, timeout=0.3)
+        self.assertEqual((ran.status, ran.error["name"]), ("timed_out", "TimeoutError"))
+        self.assertIn("killed", ran.error["value"])
+        self.assertEqual(self.run_code("kept", context_id=context).error["name"], "NameError")
+
+    def test_code_that_ignored_an_interrupt_still_has_its_timeout(self):
+        context = self.new_context()
+        with Stream(self.bridge, STUBBORN, context_id=context, timeout=2) as stream:
+            stream.read_until("stdout")
+            self.interrupt(context)
+            self.assertEqual(stream.read_until("end_of_execution")["status"], "timed_out")
+
+    def test_output_has_a_limit(self):
+        ran = self.run_code("while True: print('x' * 1000)", max_output_bytes=100_000)
+        self.assertEqual((ran.status, ran.error["name"]), ("output_limit", "OutputLimitError"))
+        self.assertTrue(50_000 < len(ran.stdout) <= 100_000, len(ran.stdout))
+        self.ok("1")
+
+    def test_one_value_too_large_is_an_output_limit(self):
+        ran = self.run_code("display({'text/plain': 'x' * 200_000}, raw=True)", max_output_bytes=100_000)
+        self.assertEqual((ran.status, ran.results), ("output_limit", []))
+
+    def test_much_output_within_the_limit_arrives(self):
+        ran = self.ok("for _ in range(80): print('x' * 99_999)")
+        self.assertEqual(len(ran.stdout), 8_000_000)
+        longest = max(len(event["text"]) for event in ran.events if event["type"] == "stdout")
+        self.assertLessEqual(longest, 256 << 10)
+
+    def test_many_displays_arrive(self):
+        ran = self.ok("for n in range(3000): display(n)")
+        self.assertEqual([result["text"] for result in ran.results], [str(n) for n in range(3000)])
+
+    def test_a_run_whose_reader_is_gone_is_interrupted(self):
+        path = os.path.join(self.bridge.home, "interrupted")
+        code = f"import time\ntry:\n    print('began', flush=True)\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    open({path!r}, 'w').close()"
+        with Stream(self.bridge, code) as stream:
+            stream.read_until("stdout")
+        until("the interrupt", lambda: os.path.exists(path))
+        self.ok("1")
+
+    def test_a_waiting_run_whose_reader_is_gone_never_begins(self):
+        with Stream(self.bridge, "import time; time.sleep(600)") as first:
+            first.read_until("number_of_executions")
+            with Stream(self.bridge, "begun_without_reader = 1"):
+                pass
+            with Stream(self.bridge, "'begun_without_reader' in dir()") as third:
+                # A request is read after the one before it has been seen to be closed.
+                self.bridge.call("GET", "/health")
+                first.close()
+                self.assertEqual(third.read_until("result")["text"], "False")
+
+    def test_a_slow_reader_gets_everything(self):
+        with Stream(self.bridge, "for n in range(200): print('x' * 9_999)\nprint('last')") as stream:
+            self.assertEqual(self.ok("1", context_id=self.new_context()).main["text"], "1")
+            text = "".join(event["text"] for event in stream if event["type"] == "stdout")
+        self.assertEqual(len(text), 200 * 10_000 + 5)
+
+
+class Kernels(WithBridge):
+    def test_a_kernel_that_kills_itself_is_told_and_replaced(self):
+        self.ok("kept = 1")
+        ran = self.run_code("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+        self.assertEqual((ran.status, ran.error["name"]), ("kernel_died", "KernelDied"))
+        self.assertEqual(self.run_code("kept").error["name"], "NameError")
+        self.assertEqual(self.ok("1").end["execution_count"], 2)
+
+    def test_an_idle_kernel_that_is_killed_is_seen(self):
+        context = self.new_context()
+        pid = int(self.ok("import os; os.getpid()", context_id=context).main["text"])
+        os.kill(pid, signal.SIGKILL)
+        until("its death", lambda: self.context(context)["state"] == "dead")
+        self.assertNotEqual(self.ok("import os; os.getpid()", context_id=context).main["text"], str(pid))
+
+    def test_a_restart_forgets_variables_and_count(self):
+        context = self.new_context()
+        self.ok("kept = 1", context_id=context)
+        status, shown = self.bridge.call("POST", f"/contexts/{context}/restart")
+        self.assertEqual((status, shown["execution_count"], shown["state"]), (200, 0, "idle"))
+        ran = self.run_code("kept", context_id=context)
+        self.assertEqual((ran.error["name"], ran.end["execution_count"]), ("NameError", 1))
+
+    def test_a_restart_ends_what_runs_and_what_waits(self):
+        context = self.new_context()
+        with Stream(self.bridge, STUBBORN, context_id=context) as first:
+            first.read_until("stdout")
+            with Stream(self.bridge, "1", context_id=context) as second:
+                self.assertEqual(self.bridge.call("POST", f"/contexts/{context}/restart")[0], 200)
+                for stream in (first, second):
+                    self.assertEqual(stream.read_until("error")["name"], "KernelRestarted")
+                    self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
+        self.assertEqual(self.ok("1 + 1", context_id=context).main["text"], "2")
+
+    def test_removing_a_context_ends_its_run_and_its_processes(self):
+        context = self.new_context()
+        code = "import subprocess; child = subprocess.Popen(['sleep', '600']); print(child.pid, flush=True); child.wait()"
+        with Stream(self.bridge, code, context_id=context) as stream:
+            child = int(stream.read_until("stdout")["text"])
+            self.assertEqual(self.bridge.call("DELETE", f"/contexts/{context}"), (204, None))
+            self.assertEqual(stream.read_until("error")["name"], "ContextRemoved")
+            self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
+        until("the end of the child", lambda: not running(child))
+        self.refused(404, "GET", f"/contexts/{context}")
+
+    def test_nothing_is_left_of_a_removed_context(self):
+        before = self.bridge.children()
+        folders = set(os.listdir(self.bridge.home))
+        context = self.new_context()
+        self.assertEqual(len(self.bridge.children()), len(before) + 1)
+        self.bridge.call("DELETE", f"/contexts/{context}")
+        self.assertEqual(self.bridge.children(), before)
+        self.assertEqual({name for name in set(os.listdir(self.bridge.home)) - folders if name.startswith("burrow-kernel")}, set())
+
+    def test_an_idle_bridge_uses_next_to_no_processor(self):
+        self.ok("1")
+        self.new_context()
+        processes = [self.bridge.process.pid, *self.bridge.children()]
+        before = sum(ticks(pid) for pid in processes)
+        time.sleep(3)
+        used = sum(ticks(pid) for pid in processes) - before
+        # Of three seconds of a hundred ticks each; polling every tenth of a second takes several times this.
+        self.assertLessEqual(used, 15)
+
+
+class Contexts(WithBridge):
+    def test_contexts_have_variables_of_their_own(self):
+        one, two = self.new_context(), self.new_context()
+        self.ok("x = 'one'", context_id=one)
+        self.ok("x = 'two'", context_id=two)
+        self.assertEqual(self.ok("x", context_id=one).main["text"], "one")
+        self.assertEqual(self.ok("x", context_id=two).main["text"], "two")
+
+    def test_contexts_run_beside_one_another(self):
+        # Each waits for the other: one after another they would never end.
+        code = "import os, time\nopen({!r}, 'w').close()\nwhile not os.path.exists({!r}): time.sleep(0.01)"
+        left, right = (os.path.join(self.bridge.home, name) for name in ("left", "right"))
+        first, second = self.new_context(), self.new_context()
+        runs = [
+            beside(lambda: self.run_code(code.format(left, right), context_id=first)),
+            beside(lambda: self.run_code(code.format(right, left), context_id=second)),
+        ]
+        self.assertEqual([finish().status for finish in runs], ["ok", "ok"])
+
+    def test_a_context_shows_what_it_is(self):
+        self.bridge.call("DELETE", "/contexts/default")
+        self.ok("1")
+        shown = self.context("default")
+        self.assertEqual(
+            shown, {"id": "default", "language": "python", "cwd": self.bridge.home, "state": "idle", "execution_count": 1}
+        )
+        self.assertIn(shown, self.bridge.call("GET", "/contexts")[1])
+        with Stream(self.bridge, "import time; time.sleep(600)") as stream:
+            stream.read_until("number_of_executions")
+            self.assertEqual(self.context("default")["state"], "busy")
+
+    def test_directory_and_variables_are_the_contexts(self):
+        context = self.new_context(cwd="/usr", env={"GIVEN": "by create"})
+        ran = self.ok("import os; print(os.getcwd(), os.environ['GIVEN'])", context_id=context)
+        self.assertEqual(ran.stdout, "/usr by create\n")
+
+    def test_an_id_that_is_there_is_found_again(self):
+        self.assertEqual(self.new_context(id="mine"), "mine")
+        self.ok("x = 'kept'", context_id="mine")
+        self.assertEqual(self.bridge.call("POST", "/contexts", {"id": "mine"})[1]["execution_count"], 1)
+        self.assertEqual(self.ok("x", context_id="mine").main["text"], "kept")
+
+    def test_what_is_unknown_is_refused_in_words(self):
+        self.assertIn("nowhere", self.refused(404, "GET", "/contexts/nowhere"))
+        self.assertIn("nowhere", self.refused(404, "POST", "/execute", {"code": "1", "context_id": "nowhere"}))
+        for path in ("/contexts/nowhere/restart", "/contexts/nowhere/interrupt"):
+            self.refused(404, "POST", path)
+        self.refused(404, "DELETE", "/contexts/nowhere")
+        self.refused(404, "GET", "/no/such/route")
+        self.assertIn("python", self.refused(400, "POST", "/contexts", {"language": "cobol"}))
+        self.assertIn("python", self.refused(400, "POST", "/execute", {"code": "1", "language": "cobol"}))
+        self.refused(400, "POST", "/execute", {"code": "1", "context_id": "default-cobol"})
+
+    def test_what_is_wrong_is_refused_in_words(self):
+        for body in (
+            {},
+            {"code": 1},
+            {"code": "1", "timeout": -1},
+            {"code": "1", "timeout": "soon"},
+            {"code": "1", "max_output_bytes": 1 << 40},
+            {"code": "1", "env_vars": {"A B": "c"}},
+            {"code": "1", "env_vars": {"A": 1}},
+            [],
+        ):
+            self.refused(400, "POST", "/execute", body)
+        self.assertIn("/nowhere", self.refused(400, "POST", "/contexts", {"cwd": "/nowhere"}))
+        self.refused(400, "POST", "/contexts", {"id": "../up"})
+        self.refused(413, "POST", "/execute", {"code": "#" * ((4 << 20) + 1)})
+        frame = "x = ''"
+        self.ok(f"x = '{'a' * ((4 << 20) - len(frame))}'")
+
+    def test_requests_of_web_pages_are_refused(self):
+        self.refused(403, "POST", "/execute", {"code": "1"}, headers={"Origin": "http://evil.example"})
+        self.refused(403, "DELETE", "/contexts/default", headers={"Origin": "http://127.0.0.1"})
+
+    def test_there_is_a_bound_of_waiting_runs(self):
+        context = self.new_context()
+        with Stream(self.bridge, "import time; time.sleep(600)", context_id=context) as first:
+            first.read_until("number_of_executions")
+            waiting = [Stream(self.bridge, "1", context_id=context) for _ in range(64)]
+            self.assertIn("64", self.refused(429, "POST", "/execute", {"code": "1", "context_id": context}))
+            self.bridge.call("POST", f"/contexts/{context}/interrupt")
+            for stream in waiting:
+                stream.close()
+
+    def test_there_is_a_bound_of_contexts(self):
+        # Without a bridge around them: none of these is ever started.
+        many = contexts.Contexts("/")
+        for number in range(32):
+            many.create(identifier=f"c{number}")
+        with self.assertRaises(contexts.Refused) as refusal:
+            many.create()
+        self.assertEqual((refusal.exception.status, "32" in str(refusal.exception)), (429, True))
+        self.assertEqual(many.create(identifier="c7").id, "c7")
+
+
+def running(pid):
+    """Whether a process is there, and not only its exit status."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ticks(pid):
+    """Processor time that a process has used, in hundredths of a second."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+if __name__ == "__main__":
+    unittest.main()
