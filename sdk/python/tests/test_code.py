@@ -15,7 +15,6 @@ from daemon import PATIENCE, eventually
 from test_repeating import SANDBOX, refusal
 
 from burrow import (
-    APIError,
     AsyncClient,
     AsyncSandbox,
     BrokenError,
@@ -438,7 +437,7 @@ def test_contexts_know_nothing_of_each_other(code: Sandbox) -> None:
     code.contexts.remove(other)
     with pytest.raises(NotFoundError):
         code.contexts.get(other)
-    with pytest.raises(APIError):
+    with pytest.raises(InvalidRequestError):
         code.run_code("1", language="no-such-language")
 
 
