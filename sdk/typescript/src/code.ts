@@ -16,8 +16,6 @@ export type CodeResult = Schemas["CodeResult"];
 /** What code failed with. */
 export type CodeError = Schemas["CodeError"];
 
-/** A run writes 64 MiB at most, all of it may be one line, and JSON may make six bytes of one. */
-const LINE_BYTES_MAX = 400 << 20;
 /** Of a run that names no context: each language has one, and that of Python has the short name. */
 const DEFAULT_CONTEXT = "default";
 const DEFAULT_LANGUAGE = "python";
@@ -31,7 +29,7 @@ export interface RunCodeOptions {
   timeoutMs?: number;
   /** Variables of the environment during this run. */
   env?: Record<string, string>;
-  /** Interrupts it when it has written more; 16 MiB unless given. */
+  /** Interrupts it when it has written more; 16 MiB at most, and unless given. */
   outputBytesMax?: number;
   /** Throw a {@link CodeRunError} when it does not run to its end. */
   check?: boolean;
@@ -164,7 +162,7 @@ export async function runCode(transport: Transport, sandbox: string, code: strin
   const heard: Heard = { stdout: [], stderr: [], results: [], error: undefined };
   let run: CodeRun | undefined;
   try {
-    for await (const event of values<Schemas["CodeEvent"]>(reply, LINE_BYTES_MAX)) {
+    for await (const event of values<Schemas["CodeEvent"]>(reply)) {
       take(event, heard, options);
       // Read on to the end of the answer, so that the connection can be used again.
       if (event.kind === "end") run = new CodeRun(heard, event);

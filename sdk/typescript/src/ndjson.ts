@@ -11,12 +11,12 @@ const RESUMES_MAX = 60;
 const RESUME_PAUSE_MS = 1_000;
 
 /** Values as they come. */
-export async function* values<T>(reply: Reply, lineBytesMax = LINE_BYTES_MAX): AsyncGenerator<T, void, undefined> {
-  for await (const line of lines(reply, lineBytesMax)) yield fromWire(JSON.parse(line)) as T;
+export async function* values<T>(reply: Reply): AsyncGenerator<T, void, undefined> {
+  for await (const line of lines(reply)) yield fromWire(JSON.parse(line)) as T;
 }
 
 /** Lines as they come, without empty ones, which keep an idle stream alive. */
-export async function* lines(reply: Reply, lineBytesMax = LINE_BYTES_MAX): AsyncGenerator<string, void, undefined> {
+export async function* lines(reply: Reply): AsyncGenerator<string, void, undefined> {
   let pieces: Uint8Array[] = [];
   let length = 0;
   for await (let piece of chunks(reply)) {
@@ -28,9 +28,9 @@ export async function* lines(reply: Reply, lineBytesMax = LINE_BYTES_MAX): Async
       if (line.trim() !== "") yield line;
     }
     length += piece.length;
-    if (length > lineBytesMax) {
+    if (length > LINE_BYTES_MAX) {
       reply.body.destroy();
-      throw errorOf({ code: "too_large", message: `a line of ${reply.what} is longer than ${lineBytesMax} bytes` });
+      throw errorOf({ code: "too_large", message: `a line of ${reply.what} is longer than ${LINE_BYTES_MAX} bytes` });
     }
     pieces.push(piece);
   }

@@ -19,8 +19,6 @@ from ..errors import BrokenError, InvalidRequestError, api_error
 from .process import OutputCallback
 from .transport import AsyncTransport
 
-# A run writes 64 MiB at most, all of it may be one line, and JSON may make six bytes of one.
-LINE_BYTES_MAX = 400 << 20
 # Of a run that names no context: each language has one, and that of Python has the short name.
 DEFAULT_CONTEXT, DEFAULT_LANGUAGE = "default", "python"
 
@@ -156,7 +154,7 @@ async def run_code(
     run = None
     try:
         # To the end, so that the connection can be used again.
-        async for line in transport.lines(response, LINE_BYTES_MAX):
+        async for line in transport.lines(response):
             run = await heard.take(line) or run
     finally:
         # At once, if somebody gave up or a callback failed: the code must not go on until this is garbage.

@@ -433,7 +433,7 @@ class AsyncSandbox:
         """Runs code in a context that keeps its variables: one that `contexts` made, or the one of the language, Python.
 
         Callbacks get what it writes and shows as it comes. `timeout` interrupts it, and so do more than `max_output` bytes
-        (16 MiB unless told otherwise) and whoever gives up on the call; `check` raises `CodeRunError` unless it runs to its end.
+        (16 MiB at most) and whoever gives up on the call; `check` raises `CodeRunError` unless it runs to its end.
 
         >>> run = await sandbox.run_code("x = 6 * 7")
         >>> run = await sandbox.run_code("print('asked'); x", on_stdout=print)

@@ -177,22 +177,19 @@ class Transport:
             silent=silent,
         )
 
-    def lines(self, response: httpx.Response, line_bytes_max: int = LINE_BYTES_MAX) -> Iterator[dict[str, Any]]:
+    def lines(self, response: httpx.Response) -> Iterator[dict[str, Any]]:
         """The lines of a streamed answer as JSON; closes it at the end."""
         buffer = bytearray()
         try:
             for piece in response.iter_bytes():
-                # What was there before has no end of a line: a long one is not searched again for each piece of it.
-                searched = len(buffer)
                 buffer += piece
-                while (at := buffer.find(b"\n", searched)) >= 0:
+                while (at := buffer.find(b"\n")) >= 0:
                     line = bytes(buffer[:at])
                     del buffer[: at + 1]
-                    searched = 0
                     if line.strip():
                         yield self._json(line, response)
-                if len(buffer) > line_bytes_max:
-                    raise BurrowError(f"a line of `{response.url.path}` is larger than {line_bytes_max} bytes")
+                if len(buffer) > LINE_BYTES_MAX:
+                    raise BurrowError(f"a line of `{response.url.path}` is larger than {LINE_BYTES_MAX} bytes")
             if buffer.strip():
                 raise BrokenError(f"the stream of `{response.url.path}` ended within a line")
         except httpx.TransportError as error:
