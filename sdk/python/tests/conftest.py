@@ -12,7 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from daemon import Daemon
 
-from burrow import Client, Sandbox
+from burrow import Client, NotFoundError, Sandbox
+
+# What code runs in; `scripts/test-e2b.sh` makes it, since it takes minutes and more than a GiB.
+INTERPRETER = "python-interpreter"
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +57,20 @@ def sandbox(client: Client) -> Iterator[Sandbox]:
     """A sandbox of one's own."""
     with Sandbox.create(client=client) as sandbox:
         yield sandbox
+
+
+@pytest.fixture
+def interpreter(client: Client) -> str:
+    """The image that code runs in, where there is one."""
+    try:
+        client.images.get(INTERPRETER)
+    except NotFoundError:
+        pytest.skip(f"running code: the daemon has no image `{INTERPRETER}`")
+    return INTERPRETER
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was not shown, in the words that the summary of `scripts/test.sh` looks for."""
+    reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped")]
+    for reason in dict.fromkeys(reasons):
+        terminalreporter.write_line(f"skipped: python sdk: {reason} ({reasons.count(reason)} tests)")

@@ -26,6 +26,8 @@ from burrow import AsyncClient, AsyncSandbox, Client, Sandbox
 
 SDK = Path(__file__).parent.parent
 GUIDES = [SDK / "README.md", SDK.parent.parent / "docs" / "sdk-python.md"]
+# What is said of code needs another image than the rest.
+ABOUT_CODE = ("run_code", ".contexts.")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -106,21 +108,52 @@ def test_there_are_examples_of_both_faces() -> None:
     assert faces.count("_async") == faces.count("_sync") >= 20
 
 
+@pytest.fixture
+def code_stage(
+    stage: Callable[[bool], dict[str, Any]], loop: asyncio.AbstractEventLoop, interpreter: str
+) -> Iterator[Callable[[bool], dict[str, Any]]]:
+    """The same, where `sandbox` runs code."""
+    made: list[Sandbox] = []
+
+    def names(is_async: bool) -> dict[str, Any]:
+        sandbox = Sandbox.create(interpreter, client=stage(False)["client"])
+        made.append(sandbox)
+        if not is_async:
+            return {**stage(False), "sandbox": sandbox}
+        found = stage(True)
+        connecting = AsyncSandbox.connect(sandbox.id, client=found["client"])
+        return {**found, "sandbox": loop.run_until_complete(connecting)}
+
+    yield names
+    for sandbox in made:
+        sandbox.delete()
+
+
+def is_about_code(test: doctest.DocTest) -> bool:
+    return any(word in example.source for word in ABOUT_CODE for example in test.examples)
+
+
 @pytest.mark.parametrize("test", EXAMPLES, ids=lambda test: test.name.removeprefix("burrow."))
-def test_example(
-    test: doctest.DocTest, stage: Callable[[bool], dict[str, Any]], loop: asyncio.AbstractEventLoop
-) -> None:
-    Runner(stage("._async." in test.name), loop).run(test)
+def test_example(test: doctest.DocTest, request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> None:
+    names = request.getfixturevalue("code_stage" if is_about_code(test) else "stage")
+    Runner(names("._async." in test.name), loop).run(test)
+
+
+def session(guide: Path, fence: str) -> doctest.DocTest:
+    """Every block of Python in a guide is a session, and runs in the order it is read."""
+    blocks = re.findall(rf"^```{fence}\n(.*?)^```$", guide.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert blocks, "a guide shows how"
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, guide.name, str(guide), 0)
+    assert len(test.examples) >= len(blocks), "a block that is no session is not tested"
+    return test
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
 def test_guide(
     guide: Path, stage: Callable[[bool], dict[str, Any]], loop: asyncio.AbstractEventLoop, tmp_path: Path
 ) -> None:
-    """Every block of Python in a guide is a session, and runs in the order it is read."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", guide.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert blocks, "a guide shows how"
-    text = "\n".join(blocks)
-    test = doctest.DocTestParser().get_doctest(text, {}, guide.name, str(guide), 0)
-    assert len(test.examples) >= len(blocks), "a block that is no session is not tested"
-    Runner(stage(False), loop).run(test)
+    Runner(stage(False), loop).run(session(guide, "python"))
+
+
+def test_guide_of_code(code_stage: Callable[[bool], dict[str, Any]], loop: asyncio.AbstractEventLoop) -> None:
+    Runner(code_stage(False), loop).run(session(GUIDES[-1], "python interpreter"))

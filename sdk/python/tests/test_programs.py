@@ -33,10 +33,10 @@ def environment(daemon: Daemon, model: Model) -> dict[str, str]:
     return {**os.environ, **keys, **urls, "PYTHONUNBUFFERED": "1"}
 
 
-def program(daemon: Daemon, model: Model, name: str, *arguments: str) -> str:
+def program(daemon: Daemon, model: Model, name: str, *arguments: str, folder: Path | None = None) -> str:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     env = environment(daemon, model)
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -51,6 +51,41 @@ def test_a_loop_uses_its_sandbox_and_remembers(daemon: Daemon, client: Client, m
     ]
     assert sandbox.run("cat /srv/note").stdout == f"{FACT}\n"
     sandbox.delete(snapshots=True)
+
+
+class Analyst:
+    """Loads the data, makes a mistake, learns from it, draws, and says what the tool said last."""
+
+    CELLS = (
+        "import pandas as pd; sales = pd.read_csv('/srv/data/sales.csv'); len(sales)",
+        "sales['mont']",
+        "import matplotlib.pyplot as plt; plt.bar(sales['month'], sales['sold']); plt.show()",
+        "sales.loc[sales['sold'].idxmax(), 'month']",
+    )
+
+    def __call__(self, messages: list[Message], tools: list[str]) -> Message:
+        results = [text_of(message) for message in messages if message["role"] == "tool"]
+        assert tools == ["run_code"]
+        if len(results) == 2:
+            assert "KeyError" in results[1], results
+        if len(results) == 3:
+            pictures = [part for part in messages[-1]["content"] if part["type"] == "image"]
+            assert len(pictures) == 1, "it sees what it drew"
+        return call("run_code", code=self.CELLS[len(results)]) if len(results) < 4 else said(f"it was {results[-1]}")
+
+
+def test_an_analyst_has_a_notebook(daemon: Daemon, client: Client, interpreter: str, tmp_path: Path) -> None:
+    model = Model(Analyst())
+    (tmp_path / "sales.csv").write_text("month,sold\nMay,3\nJune,9\nJuly,4\n")
+    try:
+        arguments = ("sales.csv", "which month was the best?")
+        assert "it was June" in program(daemon, model, "data_analyst.py", *arguments, folder=tmp_path)
+    finally:
+        model.close()
+    assert (tmp_path / "plot-1.png").read_bytes().startswith(b"\x89PNG")
+    analyst = Sandbox.connect("data-analyst", client=client)
+    assert analyst.run_code("len(sales)", check=True).text == "3", "the table is still loaded"
+    analyst.delete()
 
 
 class Coder:

@@ -91,7 +91,7 @@ def params_module(document: Document) -> str:
 def _answer(document: Document, name: str, names: list[str]) -> Iterator[str]:
     schema = _flat(document, document.schemas[name])
     names.append(name)
-    members = _members(schema)
+    members = _members(document, schema)
     if members:
         variants = []
         for member in members:
@@ -115,7 +115,7 @@ def _answer(document: Document, name: str, names: list[str]) -> Iterator[str]:
 def _request(document: Document, name: str, names: list[str]) -> Iterator[str]:
     schema = _flat(document, document.schemas[name])
     names.append(name)
-    members = _members(schema)
+    members = _members(document, schema)
     if members:
         variants = []
         for member in members:
@@ -158,8 +158,8 @@ def _flat(document: Document, schema: Schema) -> Schema:
     return flat
 
 
-def _members(schema: Schema) -> list[Schema]:
-    members = schema.get("oneOf", [])
+def _members(document: Document, schema: Schema) -> list[Schema]:
+    members = [_flat(document, member) for member in schema.get("oneOf", [])]
     return members if not any(member.get("type") == "null" for member in members) else []
 
 

@@ -1,10 +1,11 @@
 /** What can go wrong, as classes. Every error has a `code` to branch on and, where there is one, a `hint` for people. */
+import type { CodeRun } from "./code.js";
 import type { Schemas } from "./generated/api.js";
 import type { CommandResult } from "./result.js";
 import type { Sandbox } from "./sandbox.js";
 
 /** Codes of the daemon, which are stable, and those of this side. */
-export type ErrorCode = Schemas["ErrorCode"] | "unreachable" | "broken" | "not_burrow" | "command_failed" | "lost" | "timeout" | "aborted";
+export type ErrorCode = Schemas["ErrorCode"] | "unreachable" | "broken" | "not_burrow" | "command_failed" | "code_failed" | "lost" | "timeout" | "aborted";
 
 export interface ErrorParts {
   code: ErrorCode;
@@ -90,6 +91,17 @@ export class CommandError extends BurrowError {
       message: `\`${result.command}\` ended with ${result.exitCode}${said ? `: ${said}` : ""}`,
     });
     this.result = result;
+  }
+}
+
+/** Code that was to run to its end (`check: true`) did not. */
+export class CodeRunError extends BurrowError {
+  readonly run: CodeRun;
+
+  constructor(run: CodeRun) {
+    const why = run.error ? `${run.error.name}: ${run.error.value}` : run.status.replaceAll("_", " ");
+    super({ code: "code_failed", message: `the code did not run to its end: ${why}` });
+    this.run = run;
   }
 }
 

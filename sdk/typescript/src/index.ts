@@ -1,11 +1,13 @@
 /** Persistent sandboxes and memory for AI agents. */
 export { Client } from "./client.js";
+export { type CodeContext, type CodeError, type CodeResult, CodeRun, type Contexts, type RunCodeOptions } from "./code.js";
 export type { ConnectOptions } from "./config.js";
 export type { AllowOptions, Egress, EgressEntry } from "./egress.js";
 export {
   BrokenError,
   BurrowError,
   BusyError,
+  CodeRunError,
   CommandError,
   CommandLostError,
   ConflictError,

@@ -1,5 +1,6 @@
 /** A sandbox, and all that can be done with it. */
 import type { Client } from "./client.js";
+import { type CodeRun, Contexts, type RunCodeOptions, runCode } from "./code.js";
 import type { ConnectOptions } from "./config.js";
 import { Egress } from "./egress.js";
 import { type BurrowError, ForkError, errorOf } from "./errors.js";
@@ -82,6 +83,8 @@ const defaultShell = "if command -v bash >/dev/null; then exec bash; else exec s
  */
 export class Sandbox implements AsyncDisposable {
   readonly id: string;
+  /** What code runs in. */
+  readonly contexts: Contexts;
   readonly files: Files;
   readonly ports: Ports;
   readonly memory: Memory;
@@ -101,6 +104,7 @@ export class Sandbox implements AsyncDisposable {
     this.#info = info;
     this.#owned = owned;
     this.id = info.id;
+    this.contexts = new Contexts(transport, info.id);
     this.files = new Files(transport, info.id);
     this.ports = new Ports(transport, info.id);
     this.memory = new Memory(transport, info.id);
@@ -230,6 +234,28 @@ export class Sandbox implements AsyncDisposable {
     const execs = await this.#transport.list("GET /v1/sandboxes/{sandbox}/execs", { path: this.#path });
     return execs.map((exec) => new Process(this.#transport, this.id, exec));
   }
+
+  // === Code ===
+
+  /**
+   * Runs code in a context that keeps its variables, as a cell of a notebook does: one that `contexts` made, or the one of the
+   * language, Python. The sandbox needs an image with an interpreter. What it fails with is in the answer; `check: true` throws
+   * instead.
+   *
+   * ```ts no-run
+   * import { Sandbox } from "@burrow/sdk";
+   *
+   * await using s = await Sandbox.create({ image: "python-interpreter" });
+   * await s.runCode("x = 6 * 7");
+   * const run = await s.runCode("print('asked'); x", { onStdout: (text) => console.log(text.trim()) }); // prints: asked
+   * console.log(run.text); // prints: 42
+   * ```
+   */
+  runCode(code: string, options: RunCodeOptions = {}): Promise<CodeRun> {
+    return runCode(this.#transport, this.id, code, options);
+  }
+
+  // === Ports ===
 
   /** A link that opens a port without a key until it expires, one hour unless given. */
   getUrl(port: number, options: { expiresSeconds?: number } = {}): Promise<string> {

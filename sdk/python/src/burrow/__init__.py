@@ -23,11 +23,13 @@ from ._sync.memory import Memory
 from ._sync.process import OutputStream, Process
 from ._sync.sandbox import Sandbox
 from ._sync.streams import Stream
+from .code import CodeResult, CodeRun
 from .errors import (
     APIError,
     BrokenError,
     BurrowError,
     BusyError,
+    CodeRunError,
     CommandError,
     CommandLostError,
     ConflictError,
@@ -67,6 +69,9 @@ __all__ = [
     "BusyError",
     "Checkpoint",
     "Client",
+    "CodeResult",
+    "CodeRun",
+    "CodeRunError",
     "CommandError",
     "CommandLostError",
     "CommandResult",

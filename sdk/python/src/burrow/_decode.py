@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import keyword
-import sys
 import types as builtin_types
 import typing
 from collections.abc import Callable
@@ -57,7 +56,7 @@ def _new_reader(kind: Any) -> Reader:
 
 
 def _dataclass_reader(kind: type) -> Reader:
-    hints = typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
+    hints = typing.get_type_hints(kind)
     # Filled at the first use: a tree holds itself.
     rows: list[tuple[str, str, Reader, dataclasses.Field[Any]]] = []
 

@@ -6,6 +6,7 @@ BurrowError
 ├─ ConnectError              nobody answers at the address
 ├─ BrokenError               the connection broke, and repeating did not help or was not safe
 ├─ CommandError              a command ended with something else than 0 (`run(..., check=True)`)
+├─ CodeRunError              code did not run to its end (`run_code(..., check=True)`)
 ├─ CommandLostError          what became of a command is not known: its sandbox was stopped under it
 └─ ForkError                 some children of a fork could not be made
 """
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .code import CodeRun
     from .results import CommandResult
 
 
@@ -132,6 +134,14 @@ class CommandError(BurrowError):
         self.result = result
 
 
+class CodeRunError(BurrowError):
+    """Code did not run to its end. `run` is what it came to; `run.error.traceback` says where it failed."""
+
+    def __init__(self, message: str, run: CodeRun) -> None:
+        super().__init__(message)
+        self.run = run
+
+
 class CommandLostError(BurrowError):
     """What became of a command is not known: its sandbox was stopped under it."""
 
@@ -212,6 +222,7 @@ __all__ = [
     "BrokenError",
     "BurrowError",
     "BusyError",
+    "CodeRunError",
     "CommandError",
     "CommandLostError",
     "ConflictError",

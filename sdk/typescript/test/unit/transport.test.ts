@@ -1,39 +1,9 @@
 import assert from "node:assert/strict";
-import { type IncomingMessage, type Server, type ServerResponse, createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { BurrowError, BusyError, Client, ConflictError, CommandResult, MergeError, NotFoundError, Sandbox } from "../../src/index.js";
 import { ascii } from "../../src/memory/artifacts.js";
 import { Collected } from "../../src/result.js";
-
-type Handler = (request: IncomingMessage, response: ServerResponse, body: string) => void;
-
-/** A server that answers as it is told. */
-async function answering(handle: Handler): Promise<{ client: Client; requests: IncomingMessage[] } & AsyncDisposable> {
-  const requests: IncomingMessage[] = [];
-  const server: Server = createServer((request, response) => {
-    requests.push(request);
-    let body = "";
-    request.on("data", (piece: Buffer) => (body += piece.toString())).on("end", () => handle(request, response, body));
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const client = new Client({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/prefix/`, apiKey: " e2b_key\n" });
-  return {
-    client,
-    requests,
-    [Symbol.asyncDispose]: async () => {
-      client.close();
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    },
-  };
-}
-
-function json(response: ServerResponse, status: number, value: unknown, headers: Record<string, string> = {}): void {
-  response.writeHead(status, { "content-type": "application/json", ...headers }).end(JSON.stringify(value));
-}
-
-const refused = (code: string, hint?: string) => ({ error: { code, message: `it is ${code}`, ...(hint ? { hint } : {}) } });
+import { answering, json, refused } from "../support/server.js";
 
 test("a call carries the key and the prefix, and parts of a path are escaped", async () => {
   await using daemon = await answering((_, response) => json(response, 200, { key: "a/b", value: { snake_case: 1 }, version: 1, created_ms: 1, updated_ms: 1 }));

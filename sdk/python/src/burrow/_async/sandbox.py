@@ -10,10 +10,12 @@ from typing import Any
 from .. import params, types
 from .._shims import async_called
 from .._wire import Duration, given, milliseconds, path, seconds, tests_of_labels
+from ..code import CodeRun, ErrorCallback, ResultCallback
 from ..errors import ForkError, NotFoundError, api_error
 from ..merges import Diff, Merged, MergeError, MergeMemoryPolicy, MergePolicy, Race
 from ..results import Checkpoint, CommandResult
 from .client import AsyncClient, default_client
+from .code import AsyncContexts, AsyncHeard, run_code
 from .egress import AsyncEgress
 from .files import AsyncFiles
 from .memory import AsyncMemory
@@ -50,6 +52,7 @@ class AsyncSandbox:
         self._transport = client.transport
         self._info = info
         self._keep = keep
+        self.contexts = AsyncContexts(self._transport, info.id)
         self.files = AsyncFiles(self._transport, info.id)
         self.memory = AsyncMemory(self._transport, info.id)
         self.egress = AsyncEgress(self._transport, info.id)
@@ -409,6 +412,48 @@ class AsyncSandbox:
             **options,
         )
         return AsyncProcess(self._transport, await self._transport.create(types.Exec, self._path("execs"), body))
+
+    # === Code ===
+
+    async def run_code(
+        self,
+        code: str,
+        *,
+        context: str | types.CodeContext | None = None,
+        language: str | None = None,
+        timeout: Duration | None = None,
+        env: Mapping[str, str] | None = None,
+        max_output: int | None = None,
+        on_stdout: OutputCallback | None = None,
+        on_stderr: OutputCallback | None = None,
+        on_result: ResultCallback | None = None,
+        on_error: ErrorCallback | None = None,
+        check: bool = False,
+    ) -> CodeRun:
+        """Runs code in a context that keeps its variables: one that `contexts` made, or the one of the language, Python.
+
+        Callbacks get what it writes and shows as it comes. `timeout` interrupts it, and so do more than `max_output` bytes
+        (16 MiB at most) and whoever gives up on the call; `check` raises `CodeRunError` unless it runs to its end.
+
+        >>> run = await sandbox.run_code("x = 6 * 7")
+        >>> run = await sandbox.run_code("print('asked'); x", on_stdout=print)
+        asked
+        >>> run.text
+        '42'
+        """
+        heard = AsyncHeard(on_stdout, on_stderr, on_result, on_error)
+        run = await run_code(
+            self._transport,
+            self.id,
+            code,
+            context=context,
+            language=language,
+            timeout=timeout,
+            env=env,
+            max_output=max_output,
+            heard=heard,
+        )
+        return run.check() if check else run
 
     # === Sleep ===
 

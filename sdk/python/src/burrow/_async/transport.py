@@ -30,10 +30,12 @@ RETRY_PAUSE_MAX = 2.0
 CONNECT_SECONDS = 10.0
 # Answers that take longer than any the daemon gives mean that nobody is there any more.
 ANSWER_SECONDS = 600.0
+# Of a stream that may be silent for hours: the system notices when its other end is gone (`KEEPALIVE`).
+SILENT = httpx.Timeout(None, connect=CONNECT_SECONDS)
 PAGE_ITEMS = 1000
 LINE_BYTES_MAX = 8 << 20
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=30.0)
-# A stream may be silent for hours; the system notices when its other end is gone.
+# So that it notices within a minute.
 KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 SOCKET_OPTIONS = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -160,9 +162,10 @@ class AsyncTransport:
         body: Any = None,
         content: bytes | AsyncIterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
+        silent: bool = False,
         **params: Any,
     ) -> httpx.Response:
-        """An answer that comes bit by bit, and must be closed."""
+        """An answer that comes bit by bit, and must be closed. A `silent` one may say nothing for as long as it likes."""
         return await self._answer(
             method,
             path,
@@ -172,6 +175,7 @@ class AsyncTransport:
             params=params,
             repeat=method == "GET",
             stream=True,
+            silent=silent,
         )
 
     async def lines(self, response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
@@ -221,6 +225,7 @@ class AsyncTransport:
         params: Mapping[str, Any] | None = None,
         repeat: bool = False,
         stream: bool = False,
+        silent: bool = False,
     ) -> httpx.Response:
         sent = dict(headers or {})
         if body is not None:
@@ -230,7 +235,12 @@ class AsyncTransport:
         for attempt in range(RETRIES_MAX + 1):
             last = attempt == RETRIES_MAX
             request = self._http.build_request(
-                method, self.url + path, content=content, headers=sent, params=query(params or {})
+                method,
+                self.url + path,
+                content=content,
+                headers=sent,
+                params=query(params or {}),
+                timeout=SILENT if silent else self._timeout,
             )
             try:
                 response = await self._http.send(request, stream=stream)

@@ -1,0 +1,185 @@
+# Generated from _async/code.py by `tools/generate.py`: change that, and generate again.
+"""Code in a sandbox: contexts that keep their variables, and running code in them.
+
+A run is one request whose answer goes on until the code ends. Whoever stops reading ends the run, since nobody else would
+hear what it says; so a run whose connection broke is neither taken up again nor sent again.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Any
+
+from .. import params, types
+from .._decode import decode, decode_union
+from .._shims import called
+from .._wire import Duration, given, milliseconds, path
+from ..code import CodeResult, CodeRun, ErrorCallback, ResultCallback
+from ..errors import BrokenError, InvalidRequestError, api_error
+from .process import OutputCallback
+from .transport import Transport
+
+# Of a run that names no context: each language has one, and that of Python has the short name.
+DEFAULT_CONTEXT, DEFAULT_LANGUAGE = "default", "python"
+
+
+class Contexts:
+    """The contexts of a sandbox: each is a process of a language, and keeps its variables from one run to the next.
+
+    Sleep, snapshots and forks keep them, too, as they keep all processes.
+
+    >>> context = sandbox.contexts.create(cwd="/tmp", env={"GREETING": "hello"})
+    >>> run = sandbox.run_code("import os; os.getcwd(), os.environ['GREETING']", context=context)
+    >>> run.text
+    "('/tmp', 'hello')"
+    >>> sandbox.contexts.remove(context)
+    """
+
+    def __init__(self, transport: Transport, sandbox: str) -> None:
+        self._transport = transport
+        self._sandbox = sandbox
+
+    def create(
+        self, language: str | None = None, *, cwd: str | None = None, env: Mapping[str, str] | None = None
+    ) -> types.CodeContext:
+        """A new one, with no variables; of Python unless told otherwise. Which languages there are, the image says."""
+        body = given(language=language, cwd=cwd, env=dict(env) if env else None)
+        return self._transport.send(types.CodeContext, "POST", self._path(), body)
+
+    def list(self) -> builtins.list[types.CodeContext]:
+        """All of them, those that runs without a context have made included."""
+        return self._transport.all(types.CodeContext, self._path())
+
+    def get(self, context: str | types.CodeContext) -> types.CodeContext:
+        """What is known of one now."""
+        return self._transport.get(types.CodeContext, self._path(context))
+
+    def remove(self, context: str | types.CodeContext) -> None:
+        """Ends its process for good, and what runs in it."""
+        self._transport.nothing("DELETE", self._path(context), repeat=True)
+
+    def interrupt(self, context: str | types.CodeContext) -> None:
+        """Ends what runs in it, as Ctrl-C would; its variables stay."""
+        self._transport.nothing("POST", self._path(context, "interrupt"))
+
+    def restart(self, context: str | types.CodeContext) -> types.CodeContext:
+        """Starts its process anew, without variables."""
+        return self._transport.send(types.CodeContext, "POST", self._path(context, "restart"))
+
+    def _path(self, *rest: str | types.CodeContext) -> str:
+        return _path(self._sandbox, *rest)
+
+
+class Heard:
+    """What a run has said so far. Callbacks hear it as it comes."""
+
+    def __init__(
+        self,
+        on_stdout: OutputCallback | None,
+        on_stderr: OutputCallback | None,
+        on_result: ResultCallback | None,
+        on_error: ErrorCallback | None,
+    ) -> None:
+        self._on_stdout = on_stdout
+        self._on_stderr = on_stderr
+        self._on_result = on_result
+        self._on_error = on_error
+        self._stdout: list[str] = []
+        self._stderr: list[str] = []
+        self._results: list[CodeResult] = []
+        self._error: types.CodeError | None = None
+
+    def take(self, line: dict[str, Any]) -> CodeRun | None:
+        """One line of the answer. The last one makes it a run."""
+        event: types.CodeEvent | None = decode_union("CodeEvent", line)
+        match event:
+            case types.CodeEventStdout():
+                self._stdout.append(event.text)
+                if self._on_stdout is not None:
+                    called(self._on_stdout, event.text)
+            case types.CodeEventStderr():
+                self._stderr.append(event.text)
+                if self._on_stderr is not None:
+                    called(self._on_stderr, event.text)
+            case types.CodeEventResult():
+                result = decode(CodeResult, line)
+                self._results.append(result)
+                if self._on_result is not None:
+                    called(self._on_result, result)
+            case types.CodeEventError():
+                self._error = decode(types.CodeError, line)
+                if self._on_error is not None:
+                    called(self._on_error, self._error)
+            case types.CodeEventBroken():
+                raise api_error(line["error"])
+            case types.CodeEventEnd():
+                return self._run(event)
+        return None
+
+    def _run(self, end: types.CodeEventEnd) -> CodeRun:
+        return CodeRun(
+            status=end.status,
+            stdout="".join(self._stdout),
+            stderr="".join(self._stderr),
+            results=self._results,
+            error=self._error,
+            execution_count=end.execution_count,
+            duration_ms=end.duration_ms,
+        )
+
+
+def run_code(
+    transport: Transport,
+    sandbox: str,
+    code: str,
+    *,
+    context: str | types.CodeContext | None,
+    language: str | None,
+    timeout: Duration | None,
+    env: Mapping[str, str] | None,
+    max_output: int | None,
+    heard: Heard,
+) -> CodeRun:
+    """Runs code to its end."""
+    body: params.RunCode = {"code": code}
+    if timeout is not None:
+        body["timeout_ms"] = milliseconds(timeout)
+    if env:
+        body["env"] = dict(env)
+    if max_output is not None:
+        body["output_bytes_max"] = max_output
+    where = _path(sandbox, _context(context, language), "run")
+    # Code may compute for hours without a word.
+    response = transport.open("POST", where, body=body, silent=True)
+    run = None
+    try:
+        # To the end, so that the connection can be used again.
+        for line in transport.lines(response):
+            run = heard.take(line) or run
+    finally:
+        # At once, if somebody gave up or a callback failed: the code must not go on until this is garbage.
+        response.close()
+    if run is not None:
+        return run
+    raise BrokenError(
+        "the run ended without a word", hint="its code was interrupted; the variables of its context stay"
+    )
+
+
+def _context(context: str | types.CodeContext | None, language: str | None) -> str | types.CodeContext:
+    if context is None:
+        # What a language has without anybody making it.
+        return DEFAULT_CONTEXT if language in (None, DEFAULT_LANGUAGE) else f"{DEFAULT_CONTEXT}-{language}"
+    if language is not None:
+        raise InvalidRequestError(
+            "both a context and a language were given",
+            code="invalid_request",
+            hint="a context has a language: make one with `contexts.create(language)`, or name no context",
+        )
+    return context
+
+
+def _path(sandbox: str, *rest: str | types.CodeContext) -> str:
+    parts = [part.id if isinstance(part, types.CodeContext) else part for part in rest]
+    return path("sandboxes", sandbox, "contexts", *parts)
