@@ -168,7 +168,7 @@ fn what_goes_wrong_is_told_and_leaves_the_context_usable() {
 }
 
 #[test]
-fn contexts_are_apart_and_speak_several_languages() {
+fn contexts_are_apart_and_run_at_once() {
     let daemon = start();
     lab(&daemon, "lab");
     let other = daemon.ok(&["context", "create", "lab", "-w", "/tmp", "-e", "GREETING=hello"]);
@@ -180,9 +180,8 @@ fn contexts_are_apart_and_speak_several_languages() {
     );
     assert_eq!(code(&daemon, "lab", "x"), "'default'");
     // At once: the one waits for a file that the other writes.
-    let waiting =
-        format!("import pathlib, time\nwhile not pathlib.Path('/tmp/go').exists(): time.sleep(0.01)\n'went'");
-    let mut command = daemon.command(&["code", "lab", "--context", &other, "-e", &waiting]);
+    let waiting = "import pathlib, time\nwhile not pathlib.Path('/tmp/go').exists(): time.sleep(0.01)\n'went'";
+    let mut command = daemon.command(&["code", "lab", "--context", &other, "-e", waiting]);
     let first = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     eventually("it waits", || {
         let state = daemon.get(&format!("/v1/sandboxes/lab/contexts/{other}")).expect(200);
@@ -191,16 +190,12 @@ fn contexts_are_apart_and_speak_several_languages() {
     code(&daemon, "lab", "open('/tmp/go', 'w').close()");
     assert_eq!(String::from_utf8_lossy(&first.wait_with_output().unwrap().stdout).trim(), "'went'");
 
-    assert_eq!(
-        daemon.ok(&["code", "lab", "--language", "bash", "-e", "cd /usr; y=5", "-e", "echo $y $PWD"]),
-        "5 /usr"
-    );
     let listed = daemon.json(&["context", "ls", "lab", "--json"]);
     let languages: Vec<&str> =
         listed.as_array().unwrap().iter().map(|one| one["language"].as_str().unwrap()).collect();
-    assert_eq!(languages, ["python", "python", "bash"]);
+    assert_eq!(languages, ["python", "python"]);
     let unknown = daemon.cli(&["code", "lab", "--language", "cobol", "-e", "1"]);
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("bash"), "it names what there is: {unknown:?}");
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("python"), "it names what there is: {unknown:?}");
     daemon.ok(&["context", "rm", "lab", &other]);
     daemon.get(&format!("/v1/sandboxes/lab/contexts/{other}")).refused(404, "not_found");
 }

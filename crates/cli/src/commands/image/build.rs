@@ -18,7 +18,10 @@ use crate::parse;
 use crate::transfer::bridge::from_blocking;
 
 /// Build files that come with the program, by the name of their image.
-const READY: [(&str, &str); 1] = [("python-interpreter", include_str!("ready/python-interpreter.yaml"))];
+const READY: [(&str, &str); 2] = [
+    ("python-interpreter", include_str!("ready/python-interpreter.yaml")),
+    ("polyglot-interpreter", include_str!("ready/polyglot-interpreter.yaml")),
+];
 
 /// A build file is a page.
 const RECIPE_BYTES_MAX: u64 = 256 << 10;
@@ -70,10 +73,10 @@ pub(super) struct BuildArgs {
     #[arg(long, conflicts_with_all = ["file", "packages", "ready"])]
     rebuild: bool,
     /// What the build file's `run` steps may reach
-    #[arg(long, value_name = "MODE", value_enum, requires = "file")]
+    #[arg(long, value_name = "MODE", value_enum, conflicts_with = "packages")]
     net: Option<Net>,
     /// Host that its `run` steps may reach; may be repeated
-    #[arg(long, value_name = "RULE", requires = "file")]
+    #[arg(long, value_name = "RULE", conflicts_with = "packages")]
     allow: Vec<String>,
     /// Print the image as JSON instead of its id
     #[arg(long)]
@@ -122,8 +125,8 @@ pub(super) async fn run(ctx: &Context, args: BuildArgs) -> Result<(), Stop> {
     let json = args.json;
     let images = if args.file.is_some() {
         from_file(&client, args).await?
-    } else if let Some(ready) = args.ready {
-        from_ready(&client, &ready, args.name, args.no_cache).await?
+    } else if args.ready.is_some() {
+        from_ready(&client, args).await?
     } else {
         let request = if args.packages.is_empty() {
             if args.no_cache {
@@ -162,37 +165,42 @@ async fn make(client: &Client, request: &BuildImage) -> Result<Vec<Image>, Stop>
     follow(lines, what).await
 }
 
-async fn from_ready(
-    client: &Client,
-    ready: &str,
-    name: Option<String>,
-    no_cache: bool,
-) -> Result<Vec<Image>, Stop> {
+async fn from_ready(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop> {
+    let network = args.network();
+    let ready = args.ready.unwrap_or_default();
     let recipe = READY.iter().find(|(name, _)| *name == ready).map(|(_, recipe)| (*recipe).to_owned());
     let request = BuildImage {
         from: ImageFrom::Recipe,
-        name: Some(name.unwrap_or_else(|| ready.to_owned())),
+        name: Some(args.name.unwrap_or(ready)),
         recipe,
-        no_cache,
+        no_cache: args.no_cache,
+        network,
         ..BuildImage::default()
     };
     make(client, &request).await
 }
 
+impl BuildArgs {
+    /// What `run` steps may reach; the daemon's default where nobody says.
+    fn network(&self) -> Option<NetworkRequest> {
+        (self.net.is_some() || !self.allow.is_empty()).then(|| NetworkRequest {
+            mode: self.net.map(|net| match net {
+                Net::None => NetworkMode::None,
+                Net::Allowlist => NetworkMode::Allowlist,
+                Net::Open => NetworkMode::Open,
+            }),
+            allow: (!self.allow.is_empty()).then(|| self.allow.clone()),
+            sets: None,
+            requests: None,
+        })
+    }
+}
+
 async fn from_file(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop> {
+    let network = args.network();
     let file = args.file.unwrap_or_default();
     let what = || format!("could not build `{}`", file.display());
     let recipe = read(&file).or_fail(what)?;
-    let network = (args.net.is_some() || !args.allow.is_empty()).then(|| NetworkRequest {
-        mode: args.net.map(|net| match net {
-            Net::None => NetworkMode::None,
-            Net::Allowlist => NetworkMode::Allowlist,
-            Net::Open => NetworkMode::Open,
-        }),
-        allow: (!args.allow.is_empty()).then_some(args.allow),
-        sets: None,
-        requests: None,
-    });
     let copied = bundle::copied(&recipe);
     let request = BuildImage {
         from: ImageFrom::Recipe,
