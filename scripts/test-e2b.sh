@@ -3,7 +3,8 @@
 #
 #   scripts/test-e2b.sh BURROW GUEST POOL             all versions; prints a line for each
 #   scripts/test-e2b.sh BURROW GUEST POOL py-2.63.0   these only
-#   UPDATE=1 scripts/test-e2b.sh BURROW GUEST POOL    also writes the table in docs/e2b.md
+#   scripts/test-e2b.sh BURROW GUEST POOL interpreters    only the clients of the code interpreter
+#   UPDATE=1 scripts/test-e2b.sh BURROW GUEST POOL    also writes the tables in docs/e2b.md
 #
 # Needs root, python3 with venv, openssl, node with npm, and the pool of scripts/test-pool.sh. The daemon has a state, a cgroup and a
 # port of its own, and is removed at the end with all it made.
@@ -19,7 +20,17 @@ shift 3
 # The newest, one from before create and connect moved to /v2, and two between.
 versions=(py-2.63.0 py-2.56.0 py-2.51.0 py-2.45.1 js-2.51.0 js-2.45.0)
 all=${#versions[@]}
-if [ $# -gt 0 ]; then versions=("$@"); fi
+# Clients of the code interpreter, each with the version of the client below it that was newest in its time: they name none, and
+# older ones do not work with the newest. Before 2.9, and 2.7 of npm's, they know no single address.
+interpreters=(py-2.11.5 py-2.9.2 js-2.8.0 js-2.7.2)
+declare -A below=([py-2.11.5]=2.63.0 [py-2.9.2]=2.51.0 [js-2.8.0]=2.51.0 [js-2.7.2]=2.51.0)
+all_interpreters=${#interpreters[@]}
+if [ "$*" = interpreters ]; then
+    versions=()
+elif [ $# -gt 0 ]; then
+    versions=("$@")
+    interpreters=()
+fi
 home=$repo/target/e2b
 results=$home/results
 
@@ -28,6 +39,7 @@ say() { printf 'e2b: %s\n' "$*" >&2; }
 if ! node_version > /dev/null; then
     printf "skipped: E2B's npm clients: there is no Node.js 20 with npm\n" >&2
     for index in "${!versions[@]}"; do [[ ${versions[index]} != js-* ]] || unset "versions[index]"; done
+    for index in "${!interpreters[@]}"; do [[ ${interpreters[index]} != js-* ]] || unset "interpreters[index]"; done
 fi
 
 work=$(mktemp -d)
@@ -84,12 +96,34 @@ install() {
     esac
 }
 
-mkdir -p "$results"
+# The same for a client of the code interpreter.
+install_interpreter() {
+    local version=$1 number=${1#*-} core=${below[$1]} at=$home/interpreters/$1
+    case $version in
+    py-*)
+        "$at/bin/python" -c 'import e2b_code_interpreter' 2>/dev/null && return
+        python3 -m venv --clear --without-pip "$at"
+        "$home/pip/bin/pip" --python "$at/bin/python" install --quiet --disable-pip-version-check --no-compile \
+            "e2b-code-interpreter==$number" "e2b==$core"
+        ;;
+    js-*)
+        [ -d "$at/node_modules/@e2b/code-interpreter" ] && return
+        mkdir -p "$at"
+        (cd "$at" && printf '{"private": true}' > package.json && npm install --silent --no-audit --no-fund "@e2b/code-interpreter@$number" "e2b@$core")
+        ;;
+    esac
+}
+
+mkdir -p "$results" "$home/interpreters/results"
 # One pip for all of them: to install it is half of what an environment takes.
 "$home/pip/bin/pip" --version > /dev/null 2>&1 || python3 -m venv --clear "$home/pip"
 jobs=()
 for version in "${versions[@]}"; do
     install "$version" &
+    jobs+=($!)
+done
+for version in "${interpreters[@]}"; do
+    install_interpreter "$version" &
     jobs+=($!)
 done
 for job in "${jobs[@]}"; do wait "$job"; done
@@ -142,9 +176,19 @@ scenario() {
     esac >> "$results/$1" 2>> "$results/$1.err"
 }
 
-# with_each WHAT: the scenario with every version; what it leaves behind is a failure.
+# nothing_left VERSION: what a client leaves behind is a failure.
+nothing_left() {
+    local left
+    left=$("$burrow" ls -q)
+    [ -n "$left" ] || return 0
+    failed=1
+    say "$1 left sandboxes behind: $left"
+    for left in $left; do "$burrow" rm -f "$left"; done
+}
+
+# with_each WHAT: the scenario with every version.
 with_each() {
-    local version began code left
+    local version began code
     for version in "${versions[@]}"; do
         began=$SECONDS code=0
         scenario "$version" || code=$?
@@ -155,11 +199,39 @@ with_each() {
         else
             say "$version, $1: $((SECONDS - began)) s"
         fi
-        left=$("$burrow" ls -q)
-        [ -n "$left" ] || continue
-        failed=1
-        say "$version left sandboxes behind: $left"
-        for left in $left; do "$burrow" rm -f "$left"; done
+        nothing_left "$version"
+    done
+}
+
+# interpreter VERSION: the code interpreter's scenario; adds to its results what it prints.
+interpreter() {
+    local at=$home/interpreters
+    case $1 in
+    py-*) "$at/$1/bin/python" scripts/e2b/interpreter.py ;;
+    js-*) (cd "$at/$1" && cp "$repo/scripts/e2b/interpreter.mjs" . && node interpreter.mjs) ;;
+    esac >> "$at/results/$1" 2>> "$at/results/$1.err"
+}
+
+# with_interpreters WHAT VERSION...: that scenario, in the image that its clients expect.
+with_interpreters() {
+    local version what=$1 began code at=$home/interpreters/results
+    shift
+    if ! "$burrow" image inspect python-interpreter > /dev/null 2>&1; then
+        began=$SECONDS
+        "$burrow" image build --ready python-interpreter > /dev/null
+        say "image python-interpreter: built, $((SECONDS - began)) s"
+    fi
+    for version in "$@"; do
+        began=$SECONDS code=0
+        interpreter "$version" || code=$?
+        if [ "$code" -ne 0 ]; then
+            failed=1
+            say "code interpreter $version, $what: FAILED, $((SECONDS - began)) s"
+            grep '^FAILED ' "$at/$version" >&2 || tail -n 20 "$at/$version.err" >&2
+        else
+            say "code interpreter $version, $what: $((SECONDS - began)) s, $(grep -c '^ok ' "$at/$version") checks passed"
+        fi
+        nothing_left "code interpreter $version"
     done
 }
 
@@ -168,6 +240,11 @@ for version in "${versions[@]}"; do
     : > "$results/$version.err"
 done
 with_each "one address"
+for version in "${interpreters[@]}"; do
+    : > "$home/interpreters/results/$version"
+    : > "$home/interpreters/results/$version.err"
+done
+[ "${#interpreters[@]}" -eq 0 ] || with_interpreters "one address" "${interpreters[@]}"
 
 # Once more where sandboxes are microVMs, emulated, with the newest client: every promise once.
 machines="info;commands: run;commands: background, list, kill;commands: stdin;pty;files: read, write;files: directories;files: watch"
@@ -205,6 +282,9 @@ begin "$address" "$(printf '%s\n' "[gateway]" "domain = \"$domain\"" "[tls]" "ce
 unset E2B_API_URL E2B_SANDBOX_URL
 export BURROW_URL="https://localhost:${address##*:}" BURROW_CA_FILE=$work/ca.pem E2B_DOMAIN=$domain SSL_CERT_FILE=$work/ca.pem NODE_EXTRA_CA_CERTS=$work/ca.pem
 with_each "domain and TLS"
+if [ "${#interpreters[@]}" -gt 0 ]; then
+    E2B_ONLY="run_code;contexts: list, restart, remove" with_interpreters "domain and TLS" "${interpreters[0]}"
+fi
 
 for version in "${versions[@]}"; do
     say "$version: $(grep -c '^ok ' "$results/$version" || true) checks passed, $(grep -c '^absent ' "$results/$version" || true) not in this version"
@@ -215,6 +295,9 @@ if grep -E '(^| )ERROR |panicked' "$work/log" >&2; then
     failed=1
 fi
 if [ "$failed" -eq 0 ] && [ "${#versions[@]}" -eq "$all" ]; then
-    python3 scripts/e2b/table.py docs/e2b.md "$results" "${versions[@]}" || failed=1
+    python3 scripts/e2b/table.py docs/e2b.md "support table" "$results" "${versions[@]}" || failed=1
+fi
+if [ "$failed" -eq 0 ] && [ "${#interpreters[@]}" -eq "$all_interpreters" ]; then
+    python3 scripts/e2b/table.py docs/e2b.md "interpreter table" "$home/interpreters/results" "${interpreters[@]}" || failed=1
 fi
 exit "$failed"

@@ -1,16 +1,16 @@
-"""Writes the table of what works with which version of E2B's clients into a document, or compares it with the one there.
+"""Writes a table of what works with which version of E2B's clients into a document, or compares it with the one there.
 
-    table.py DOCUMENT RESULTS VERSION…
+    table.py DOCUMENT TABLE RESULTS VERSION…
 
-`UPDATE=1` writes. A result is a file per version, as the scenarios print it.
+`UPDATE=1` writes. A result is a file per version, as the scenarios print it. The table stands between two comments with its name.
 """
 
 import os
 import re
 import sys
 
-document, results, versions = sys.argv[1], sys.argv[2], sys.argv[3:]
-BEGIN, END = "<!-- support table: begin -->", "<!-- support table: end -->"
+document, name, results, versions = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
+BEGIN, END = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 rows = {}
 for version in versions:
@@ -37,6 +37,6 @@ if os.environ.get("UPDATE"):
     with open(document, "w", encoding="utf-8") as file:
         file.write(f"{before}{BEGIN}\n{table}\n{END}{after}")
     sys.exit(0)
-print(f"the table in {document} is not what was seen; `UPDATE=1` writes it", file=sys.stderr)
+print(f"the {name} in {document} is not what was seen; `UPDATE=1` writes it", file=sys.stderr)
 print(table, file=sys.stderr)
 sys.exit(1)

@@ -269,6 +269,8 @@ def main():
     arguments.add_argument("--user-cwd", default=os.path.expanduser("~"), help="where contexts begin that name no directory")
     given = arguments.parse_args()
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    # Kernels of older versions load a debugger that warns whoever reads the log.
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     cwd = given.user_cwd if os.path.isdir(given.user_cwd) else "/"
     asyncio.run(serve(given.host, given.port, cwd))
 

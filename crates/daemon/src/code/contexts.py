@@ -38,9 +38,6 @@ ABORTED_SECONDS = 0.1
 # Of one line of standard output: the rest follows in the next. Whoever reads lines has a bound for them.
 TEXT_CHARS_MAX = 256 << 10
 
-# A warning of the debugger that older kernels load, to whoever reads our log.
-QUIET = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
@@ -296,7 +293,7 @@ class Context:
             if self.kernel is not None and self.kernel.dead:
                 await self._bury(self.kernel)
             if self.kernel is None:
-                self.kernel = await Kernel.start(self.language, self.cwd, {**QUIET, **os.environ, **self.env})
+                self.kernel = await Kernel.start(self.language, self.cwd, {**os.environ, **self.env})
             return self.kernel
 
     async def prepare(self):

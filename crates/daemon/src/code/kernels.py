@@ -50,12 +50,17 @@ class KernelFailed(Exception):
 def languages():
     """Language to kernel: what is installed, each by the kernel that is named after it, or else the first."""
     found = {}
-    for name, entry in sorted(KernelSpecManager().get_all_specs().items()):
+    for name, entry in sorted(specs().get_all_specs().items()):
         spec = entry["spec"]
         language = canonical(spec.get("language") or name)
         if language not in found or name in (language, "python3"):
             found[language] = {"name": language, "kernel": name, "display_name": spec.get("display_name", name), "argv": spec["argv"]}
     return found
+
+
+def specs():
+    """Where kernels are described: in files only. To have it add our own Python would load all of IPython here."""
+    return KernelSpecManager(ensure_native_kernel=False)
 
 
 def canonical(language):
@@ -118,6 +123,7 @@ class Kernel:
         self.folder = tempfile.mkdtemp(prefix="burrow-kernel-")
         self.manager = AsyncKernelManager(
             kernel_name=language["kernel"],
+            kernel_spec_manager=specs(),
             connection_file=os.path.join(self.folder, "kernel.json"),
             transport=transport(language["argv"]),
             context=shared_sockets(),
