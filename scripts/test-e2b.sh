@@ -131,10 +131,10 @@ for job in "${jobs[@]}"; do wait "$job"; done
 # === A daemon with the default image ===
 
 mkdir -p "$place"/{images,staged,sandboxes} "$work/state"
-for image in "$pool"/template/images/*; do
+for image in "$pool"/code/images/*; do
     btrfs -q subvolume snapshot -r "$image" "$place/images/$(basename "$image")" >/dev/null
 done
-cp "$pool"/template/catalog.db* "$work/state/"
+cp "$pool"/code/catalog.db* "$work/state/"
 criu=""
 [ -z "${BURROW_CRIU:-}" ] || criu="criu = \"$BURROW_CRIU\""
 

@@ -39,16 +39,35 @@ mount_pool() {
     chmod 700 "$pool"
 }
 
+# discard FOLDER...: removes what daemons kept there.
+discard() {
+    local folder path
+    for folder in "$@"; do
+        for path in "$folder"/{sandboxes,staged,images,snapshots,replacing}/*; do
+            [ -e "$path" ] || continue
+            btrfs -q property set -f "$path" ro false 2>/dev/null || true
+            btrfs -q subvolume delete "$path" || true
+        done
+        rm -rf "$folder"
+    done
+}
+
 # Removes what daemons of earlier, interrupted runs left.
 sweep() {
-    local path
-    for path in "$pool"/daemons/*/{sandboxes,staged,images,snapshots,replacing}/*; do
-        [ -e "$path" ] || continue
-        btrfs -q property set -f "$path" ro false 2>/dev/null || true
-        btrfs -q subvolume delete "$path" || true
-    done
-    rm -rf "$pool/daemons"
+    discard "$pool"/daemons/*
     mkdir -p "$pool/daemons"
+}
+
+# The addresses of the mirrors that this machine installs from, as a list in TOML: they need not be public ones.
+mirror_ranges() {
+    local host
+    if [ -n "${BURROW_TEST_ALLOW_RANGES:-}" ]; then
+        printf '"%s"\n' "${BURROW_TEST_ALLOW_RANGES//,/\",\"}"
+        return
+    fi
+    # shellcheck disable=SC2016 # apt's own words.
+    apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | awk -F/ '{print $3}' | sed 's/.*@//; s/:.*//' | sort -u |
+        while read -r host; do getent ahosts "$host" | awk '{print $1}'; done | sort -u | sed 's/.*/"&"/' | paste -sd,
 }
 
 # build FOLDER BURROW GUEST [ARGUMENTS]: a daemon with its state beside the pool builds an image, besides what FOLDER has; its
@@ -63,13 +82,14 @@ build() {
     fi
     say "test-pool: building an image (once): burrow image build $*"
     state=$(mktemp -d)
+    # What an attempt that failed left.
+    discard "$folder"
     mkdir -p "$folder" "$state/state"
     if [ "$folder" != "$pool/template" ]; then
         mkdir -p "$folder/images"
         local image
         for image in "$pool"/template/images/*; do
-            [ -e "$folder/images/$(basename "$image")" ] ||
-                btrfs -q subvolume snapshot -r "$image" "$folder/images/$(basename "$image")" >&2
+            btrfs -q subvolume snapshot -r "$image" "$folder/images/$(basename "$image")" >&2
         done
         cp "$pool"/template/catalog.db* "$state/state/"
     fi
@@ -83,6 +103,8 @@ path = "$folder"
 [runtime]
 guest = "$guest"
 cgroup = "burrow-template-$$"
+[egress]
+allow_ranges = [$(mirror_ranges)]
 CONFIG
     "$burrow" serve --config "$state/config.toml" > "$state/log" 2>&1 &
     local daemon=$! address=""

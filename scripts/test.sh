@@ -98,6 +98,9 @@ sdk() {
     "scripts/test-sdk-$1.sh" "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"
 }
 
+# What runs code inside sandboxes, by itself.
+code() { scripts/test-code.sh 2>&1 | tee -a "$log"; }
+
 # With the clients that models are behind, against a daemon of its own.
 mcp() { scripts/test-mcp.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
 
@@ -112,6 +115,7 @@ case $mode in
     export BURROW_TEST_ALL=1
     step tests suites
     step attacks attacks
+    step code code
     step api api_fuzz 200
     step python sdk python
     step typescript sdk typescript
@@ -123,6 +127,7 @@ case $mode in
 --ci)
     step tests suites
     step attacks attacks
+    step code code
     step api api_fuzz
     step python sdk python
     step typescript sdk typescript

@@ -37,6 +37,8 @@ ABORTED_MAX = 10
 ABORTED_SECONDS = 0.1
 # Of one line of standard output: the rest follows in the next. Whoever reads lines has a bound for them.
 TEXT_CHARS_MAX = 256 << 10
+# Of one result, which is one line: forms that do not fit are named in its text instead.
+RESULT_BYTES_MAX = 7 << 20
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
@@ -149,9 +151,25 @@ class Run:
 def parts(event):
     """Long output in several events."""
     text = event.get("text", "")
+    if event["type"] == "result":
+        return [fitting(event)]
     if event["type"] not in ("stdout", "stderr") or len(text) <= TEXT_CHARS_MAX:
         return [event]
     return [{**event, "text": text[at : at + TEXT_CHARS_MAX]} for at in range(0, len(text), TEXT_CHARS_MAX)]
+
+
+def fitting(result):
+    """A result without the forms that are too large, the largest first; its text tells of them."""
+    sizes = {form: len(events.line({form: value})) for form, value in result.items()}
+    left_out = []
+    for form in sorted(sizes, key=sizes.get, reverse=True):
+        if sum(sizes.values()) <= RESULT_BYTES_MAX:
+            break
+        left_out.append(f"[{form} of {sizes.pop(form)} bytes left out: write it to a file]")
+    if not left_out:
+        return result
+    kept = {form: value for form, value in result.items() if form in sizes}
+    return {**kept, "text": "\n".join([kept.get("text", ""), *left_out]).strip()}
 
 
 class Context:

@@ -1,5 +1,6 @@
 //! Putting the bridge into a sandbox and starting it there.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -60,7 +61,7 @@ impl Interpreter {
         let options = ExecOptions {
             id: None,
             argv,
-            env: [("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned())].into(),
+            env: BTreeMap::new(),
             workdir: None,
             user: None,
             stdin: StdinMode::Null,

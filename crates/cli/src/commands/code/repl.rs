@@ -1,26 +1,38 @@
 //! Code line by line: a prompt, and what each piece comes to.
 
+use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
 use rustyline::history::MemHistory;
-use rustyline::{Config, Editor};
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Config, Editor, Helper};
 
 use super::Session;
 use crate::failure::{Failure, Stop};
 use crate::print;
 
 const PROMPT: &str = ">>> ";
-const MORE: &str = "... ";
 
 /// Until Ctrl-D. The context and its variables stay for whoever comes next.
 pub(super) async fn run(session: &mut Session<'_>) -> Result<(), Stop> {
     // A history on disk would keep whatever somebody typed, secrets included.
     let config = Config::builder().auto_add_history(false).build();
-    let editor = Editor::<(), MemHistory>::with_history(config, MemHistory::new());
+    let editor = Editor::<Piece, MemHistory>::with_history(config, MemHistory::new());
     let mut editor =
         editor.map_err(|error| Failure::new("could not read from the terminal").because(&error))?;
+    editor.set_helper(Some(Piece));
     print::note("variables are kept in the sandbox; Ctrl-C interrupts, Ctrl-D leaves");
     loop {
-        let Some(code) = read(&mut editor)? else { return Ok(()) };
+        let code = match editor.readline(PROMPT) {
+            Ok(code) => code,
+            // What was begun is thrown away.
+            Err(ReadlineError::Interrupted) => continue,
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => {
+                return Err(Failure::new("could not read from the terminal").because(&error).into());
+            }
+        };
         if code.trim().is_empty() {
             continue;
         }
@@ -29,33 +41,33 @@ pub(super) async fn run(session: &mut Session<'_>) -> Result<(), Stop> {
     }
 }
 
-/// One piece of code; `None` at the end of input.
-fn read(editor: &mut Editor<(), MemHistory>) -> Result<Option<String>, Stop> {
-    let mut code = String::new();
-    loop {
-        let prompt = if code.is_empty() { PROMPT } else { MORE };
-        match editor.readline(prompt) {
-            Ok(line) => {
-                let ends = line.trim().is_empty();
-                code.push_str(&line);
-                code.push('\n');
-                if (ends && !is_unclosed(&code)) || !goes_on(&code) {
-                    return Ok(Some(code));
-                }
-            }
-            // What was begun is thrown away.
-            Err(ReadlineError::Interrupted) => code.clear(),
-            Err(ReadlineError::Eof) => return Ok(None),
-            Err(error) => {
-                return Err(Failure::new("could not read from the terminal").because(&error).into());
-            }
-        }
+/// Tells the editor when a piece of code is whole: until then, Enter begins another line of it.
+struct Piece;
+
+impl Validator for Piece {
+    fn validate(&self, typed: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        Ok(match goes_on(typed.input()) {
+            true => ValidationResult::Incomplete,
+            false => ValidationResult::Valid(None),
+        })
     }
 }
 
+impl Completer for Piece {
+    type Candidate = String;
+}
+
+impl Hinter for Piece {
+    type Hint = String;
+}
+
+impl Highlighter for Piece {}
+
+impl Helper for Piece {}
+
 /// Whether more lines belong to it: a block goes on until an empty line, and what is open until it is closed.
 fn goes_on(code: &str) -> bool {
-    let mut lines = code.lines().map(|line| line.split(" #").next().unwrap_or_default().trim_end());
+    let mut lines = code.split('\n').map(|line| line.split(" #").next().unwrap_or_default().trim_end());
     let opens = |line: &str| line.ends_with(':') && !line.trim_start().starts_with('#');
     let block = lines.clone().any(opens) || code.trim_start().starts_with('@');
     let last = lines.next_back().unwrap_or_default();
@@ -108,24 +120,20 @@ mod tests {
 
     #[test]
     fn a_line_is_a_piece_unless_it_opens_something() {
-        for whole in
-            ["1 + 1\n", "print('a:b')\n", "x = {'a': 1}\n", "# note:\n", "s = 'it\\'s'\n", "'(' + ']'\n"]
-        {
+        for whole in ["1 + 1", "print('a:b')", "x = {'a': 1}", "# note:", "s = 'it\\'s'", "'(' + ']'", ""] {
             assert!(!goes_on(whole), "{whole}");
         }
-        for begun in
-            ["for x in y:\n", "f(\n", "x = [1,\n", "'''a\n", "a = \\\n", "@cached\n", "if x:  # why\n"]
-        {
+        for begun in ["for x in y:", "f(", "x = [1,", "'''a", "a = \\", "@cached", "if x:  # why"] {
             assert!(goes_on(begun), "{begun}");
         }
     }
 
     #[test]
     fn a_block_goes_on_until_an_empty_line() {
-        assert!(goes_on("for x in y:\n  print(x)\n"));
-        assert!(!goes_on("for x in y:\n  print(x)\n\n"));
-        assert!(!goes_on("f(\n1)\n"));
-        assert!(!goes_on("a = \\\n1\n"));
-        assert!(is_unclosed("f(\n\n"), "an empty line closes no bracket");
+        assert!(goes_on("for x in y:\n  print(x)"));
+        assert!(!goes_on("for x in y:\n  print(x)\n"));
+        assert!(!goes_on("f(\n1)"));
+        assert!(!goes_on("a = \\\n1"));
+        assert!(goes_on("f(\n\n"), "an empty line closes no bracket");
     }
 }

@@ -233,6 +233,11 @@ class Stops(WithBridge):
         ran = self.run_code("display({'text/plain': 'x' * 200_000}, raw=True)", max_output_bytes=100_000)
         self.assertEqual((ran.status, ran.results), ("output_limit", []))
 
+    def test_a_form_too_large_for_a_line_is_told_of_instead(self):
+        ran = self.ok("display({'text/plain': 'plot', 'image/png': 'x' * (9 << 20)}, raw=True)")
+        self.assertNotIn("png", ran.results[0])
+        self.assertRegex(ran.results[0]["text"], r"^plot\n\[png of 9\d+ bytes left out")
+
     def test_much_output_within_the_limit_arrives(self):
         ran = self.ok("for _ in range(80): print('x' * 99_999)")
         self.assertEqual(len(ran.stdout), 8_000_000)
