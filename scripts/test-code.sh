@@ -38,6 +38,9 @@ for suite in "${suites[@]}"; do
         failed=1
     else
         say "$suite: $(grep -E '^Ran ' "$logs/$suite")"
+        if grep -q 'skipped=' "$logs/$suite"; then
+            printf 'skipped: code: JavaScript: its kernel is in the image polyglot-interpreter only\n' >&2
+        fi
     fi
 done
 exit "$failed"

@@ -22,14 +22,18 @@ import json
 import logging
 import os
 import signal
+import sys
 
 import tornado.httpserver
 import tornado.iostream
 import tornado.web
 
-import contexts as interpreter
-import kernels
-from contexts import Contexts, Refused, Run
+# Of the modules beside this one. Not by the environment, which every kernel inherits: there bytecode is wanted.
+sys.dont_write_bytecode = True
+
+import contexts as interpreter  # noqa: E402
+import kernels  # noqa: E402
+from contexts import Contexts, Refused, Run  # noqa: E402
 
 # Code of the largest size, with every character escaped, and some words around it.
 BODY_BYTES_MAX = 6 * interpreter.CODE_BYTES_MAX + (1 << 20)

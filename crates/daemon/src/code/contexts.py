@@ -32,6 +32,10 @@ CODE_BYTES_MAX = 4 << 20
 OUTPUT_BYTES_MAX = 16 << 20
 # How long code may go on after the interrupt that its timeout or its output brought, before its kernel is killed.
 PATIENCE_SECONDS = 5
+# Code counts as just begun for as long as a busy machine may need to prepare it.
+FRESH_SECONDS = 1
+AGAIN_SECONDS = 0.5
+AGAIN_MAX = 6
 # A kernel that refuses whatever follows an error does so for a fifth of a second.
 ABORTED_MAX = 10
 ABORTED_SECONDS = 0.1
@@ -261,6 +265,7 @@ class Context:
         deadline = None if run.timeout is None else run.began_at + run.timeout
         patience = None
         answered = None
+        again = None
         while True:
             now = time.monotonic()
             done_at = request.done_at()
@@ -271,8 +276,9 @@ class Context:
             if deadline is not None and now >= deadline:
                 run.stop("timed_out", "TimeoutError", f"the code ran longer than {run.timeout:g} s")
                 deadline = None
-            if run.stopped != answered and request.begun:
+            if run.stopped != answered and request.begun_at is not None:
                 answered = run.stopped
+                again = Again(request, now)
                 await kernel.interrupt()
                 # Somebody who only left, or asked for an interrupt, does not cost others their variables.
                 patience = now + PATIENCE_SECONDS if run.last_word is not None else None
@@ -280,7 +286,9 @@ class Context:
                 await kernel.kill()
                 run.last_word["value"] += " and went on after it was interrupted: its kernel was killed, its variables are gone"
                 return run.stopped
-            await until_next(request.news, done_at, deadline, patience)
+            if again is not None and again.is_due(now):
+                await kernel.interrupt()
+            await until_next(request.news, done_at, deadline, patience, again and again.at)
 
     def interrupt(self):
         """Stops the run under way and all that wait."""
@@ -343,6 +351,28 @@ class Context:
                 self.running.stop("interrupted", name, value)
             if self.kernel is not None:
                 await self._bury(self.kernel)
+
+
+class Again:
+    """An interrupt that may have to be sent once more.
+
+    Between the word that code begins and its first line a kernel prepares it, and loses an interrupt there now and then. So code that
+    was interrupted right at its beginning, and has said nothing since, is interrupted again; other code is not, since it may be
+    tidying up.
+    """
+
+    def __init__(self, request, now):
+        self.request = request
+        self.sent_at = now
+        self.left = AGAIN_MAX if now - request.begun_at < FRESH_SECONDS else 0
+        self.at = now + AGAIN_SECONDS if self.left else None
+
+    def is_due(self, now):
+        if self.at is None or now < self.at:
+            return False
+        self.left -= 1
+        self.at = now + AGAIN_SECONDS if self.left else None
+        return self.request.heard_at <= self.sent_at
 
 
 def status_of(reply):

@@ -79,8 +79,8 @@ class Request:
         self.hear = hear
         # Set by anything that may change what is to be done next.
         self.news = asyncio.Event()
-        # Its code has begun, so that an interrupt reaches it; before, a kernel ignores one.
-        self.begun = False
+        # When its code began, so that an interrupt reaches it; before, a kernel ignores one.
+        self.begun_at = None
         self.idle = False
         self.reply = None
         self.heard_at = time.monotonic()
@@ -92,7 +92,8 @@ class Request:
             self.reply = message["content"]
         elif kind == "status":
             self.idle = message["content"]["execution_state"] == "idle"
-        self.begun = self.begun or kind == self.begins_with
+        if self.begun_at is None and kind == self.begins_with:
+            self.begun_at = self.heard_at
         self.hear(message)
         if kind in ("execute_reply", "execute_input", "status"):
             self.news.set()
