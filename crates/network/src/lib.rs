@@ -73,6 +73,13 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// not block and is closed on `exec`.
     async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError>;
 
+    /// Bounds how fast what the sandbox sends and what it receives may pass; `None`: not at all. Holds for as long as its
+    /// network does, whoever plugs in: beyond this process, and until `release` or another `connect`. A repeat fills the
+    /// buckets.
+    ///
+    /// [`NetworkError::NotConnected`] for a sandbox that has no network.
+    async fn set_rate(&self, id: &SandboxId, rate: Option<Rate>) -> Result<(), NetworkError>;
+
     /// Removes all that `connect` or `connect_later` made; handles given out for `id` stop dialling. Of an unknown sandbox: nothing to
     /// do.
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError>;
@@ -135,6 +142,16 @@ pub struct Doors {
     pub dns_udp: OwnedFd,
     /// Accepts the connections to the gateway's own address, port 53.
     pub dns_tcp: OwnedFd,
+}
+
+/// How fast a sandbox's network is, each way by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Not 0. After a quiet time a second's worth passes at once.
+    pub bytes_per_second: u64,
+    /// The port inside where the agent listens: what is dialled there and what comes back is not counted, so that a sandbox
+    /// which uses up its rate can still be spoken to.
+    pub uncounted_port: u16,
 }
 
 /// Reaches into a sandbox from its gateway namespace.

@@ -14,7 +14,8 @@ const IPPROTO_ICMPV6: u8 = 58;
 /// Neighbour solicitation and advertisement; router and redirect messages lie beside them and are not let in.
 const ND_NEIGHBOUR_SOLICIT: u8 = 135;
 const ND_NEIGHBOUR_ADVERT: u8 = 136;
-/// Where TCP and UDP both have their destination port.
+/// Where TCP and UDP both have their ports.
+const SOURCE_PORT: (u32, u32) = (0, 2);
 const DESTINATION_PORT: (u32, u32) = (2, 2);
 /// Where TCP has its flags.
 const TCP_FLAGS: (u32, u32) = (13, 1);
@@ -36,11 +37,13 @@ const NFT_REG_1: u32 = 1;
 const NFT_META_MARK: u32 = 3;
 const NFT_META_IIF: u32 = 4;
 const NFT_META_IIFNAME: u32 = 6;
+const NFT_META_OIFNAME: u32 = 7;
 const NFT_META_IIFTYPE: u32 = 8;
 const NFT_META_NFPROTO: u32 = 15;
 const NFT_META_L4PROTO: u32 = 16;
 const NFT_SOCKET_TRANSPARENT: u32 = 0;
 const NFT_LIMIT_PACKETS: u32 = 0;
+const NFT_LIMIT_BYTES: u32 = 1;
 /// The limit matches what is *over* it.
 const NFT_LIMIT_INVERTED: u32 = 1;
 const NFT_CMP_EQ: u32 = 0;
@@ -60,7 +63,7 @@ pub(super) enum Transport {
 
 /// Packets let through per second, and how many at once after a quiet time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rate {
+pub(super) struct PacketRate {
     pub(super) per_second: u64,
     pub(super) burst: u32,
 }
@@ -104,9 +107,11 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
     }
 
     pub(super) fn interface_is_not(self, name: &str) -> Self {
-        let mut padded = [0; IFNAMSIZ];
-        padded[..name.len()].copy_from_slice(name.as_bytes());
-        self.load_meta(NFT_META_IIFNAME).compare(NFT_CMP_NEQ, &padded)
+        self.load_meta(NFT_META_IIFNAME).compare(NFT_CMP_NEQ, &padded(name))
+    }
+
+    pub(super) fn leaves_not_by(self, name: &str) -> Self {
+        self.load_meta(NFT_META_OIFNAME).compare(NFT_CMP_NEQ, &padded(name))
     }
 
     pub(super) fn comes_by_ethernet(self) -> Self {
@@ -142,6 +147,13 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
             .compare(NFT_CMP_EQ, &port.to_be_bytes())
     }
 
+    /// Only after [`Rule::speaks`].
+    pub(super) fn comes_from_port(self, port: u16) -> Self {
+        let (offset, length) = SOURCE_PORT;
+        self.load_payload(NFT_PAYLOAD_TRANSPORT_HEADER, offset, length)
+            .compare(NFT_CMP_EQ, &port.to_be_bytes())
+    }
+
     /// A TCP packet that opens a connection. Only after [`Rule::speaks`].
     pub(super) fn opens(self) -> Self {
         self.load_opening().compare(NFT_CMP_EQ, &[TCP_SYN])
@@ -160,12 +172,24 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
     }
 
     /// One more than `rate` allows.
-    pub(super) fn exceeds(self, rate: Rate) -> Self {
+    pub(super) fn exceeds(self, rate: PacketRate) -> Self {
         self.expression("limit", |data| {
             data.put(1, &rate.per_second.to_be_bytes());
             data.put(2, &1_u64.to_be_bytes());
             data.put_be32(3, rate.burst);
             data.put_be32(4, NFT_LIMIT_PACKETS);
+            data.put_be32(5, NFT_LIMIT_INVERTED);
+        })
+    }
+
+    /// More bytes than this in a second. After a quiet time, a second's worth at once: the kernel's bucket is never
+    /// smaller, whatever burst it is told.
+    pub(super) fn exceeds_bytes(self, per_second: u64) -> Self {
+        self.expression("limit", |data| {
+            data.put(1, &per_second.to_be_bytes());
+            data.put(2, &1_u64.to_be_bytes());
+            data.put_be32(3, 0);
+            data.put_be32(4, NFT_LIMIT_BYTES);
             data.put_be32(5, NFT_LIMIT_INVERTED);
         })
     }
@@ -260,4 +284,11 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         });
         self
     }
+}
+
+/// An interface's name as the kernel compares it.
+fn padded(name: &str) -> [u8; IFNAMSIZ] {
+    let mut padded = [0; IFNAMSIZ];
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    padded
 }

@@ -1,0 +1,128 @@
+//! How fast a sandbox's network is: a second table in its gateway namespace, there only while there is a rate.
+//!
+//! ```text
+//! table inet burrow_pace {
+//!   chain sent { type filter hook prerouting priority mangle + 1; policy accept;
+//!     iifname != "gw0" accept
+//!     ip saddr 10.88.0.2 ip daddr 10.88.0.1 tcp sport 7711 accept
+//!     limit rate over 10 mbytes/second drop
+//!   }
+//!   chain received { type filter hook output priority filter; policy accept;
+//!     oifname != "gw0" accept
+//!     ip saddr 10.88.0.1 ip daddr 10.88.0.2 tcp dport 7711 accept
+//!     limit rate over 10 mbytes/second drop
+//!   }
+//! }
+//! ```
+//!
+//! In words. Each way has its own bucket, which fills at the rate and holds a second's worth; what finds it empty is
+//! dropped, and its sender's TCP tries again later. What the other table drops has been dropped by then, so it is not
+//! counted. Nor is what the daemon says to the agent inside, and what that answers: a sandbox that uses up its rate can
+//! still be looked into and stopped. A packet is told to be of that line by addresses and port at both ends; from the
+//! agent's port a sandbox reaches nothing beyond its gateway, so nobody gets out that way unpaced.
+//!
+//! Dropping needs no queue that somebody would have to bound, and names interfaces instead of belonging to one: a wire
+//! that is plugged in anew, as of a restored machine, is paced from its first packet on.
+
+use super::expression::{Header, NFPROTO_IPV4, Rule, Transport};
+use super::interfaces::GATEWAY_INTERFACE;
+use super::netlink::Batch;
+use super::table::{Chain, Hook, NF_ACCEPT, NF_DROP, Table};
+use crate::Rate;
+use crate::address::{GATEWAY_V4, SANDBOX_V4};
+
+const TABLE: &str = "burrow_pace";
+
+/// What a failure to load any of it is called.
+pub(super) const STEP: &str = "set the network's rate";
+
+/// After the chain of the other table, which has dropped what is not for anybody.
+const SENT: Chain = Chain { name: "sent", hook: Hook::Prerouting, priority: -149, policy: NF_ACCEPT };
+const RECEIVED: Chain = Chain { name: "received", hook: Hook::Output, priority: 0, policy: NF_ACCEPT };
+
+/// What makes this rate, and no other, the one of a gateway namespace.
+pub(super) fn load(rate: Option<Rate>) -> Batch {
+    let Some(rate) = rate else { return Table::removing(TABLE, STEP).finish() };
+    let mut table = Table::replacing(TABLE, STEP);
+    table.chain(SENT);
+    table.chain(RECEIVED);
+    table.rule(SENT, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
+    table.rule(SENT, |rule| {
+        let rule = between(rule, SANDBOX_V4.octets(), GATEWAY_V4.octets());
+        rule.speaks(Transport::Tcp).comes_from_port(rate.uncounted_port).verdict(NF_ACCEPT);
+    });
+    table.rule(RECEIVED, |rule| rule.leaves_not_by(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
+    table.rule(RECEIVED, |rule| {
+        let rule = between(rule, GATEWAY_V4.octets(), SANDBOX_V4.octets());
+        rule.speaks(Transport::Tcp).goes_to_port(rate.uncounted_port).verdict(NF_ACCEPT);
+    });
+    for chain in [SENT, RECEIVED] {
+        table.rule(chain, |rule| rule.exceeds_bytes(rate.bytes_per_second).verdict(NF_DROP));
+    }
+    table.finish()
+}
+
+fn between<'l, 'b>(rule: Rule<'l, 'b>, from: [u8; 4], to: [u8; 4]) -> Rule<'l, 'b> {
+    rule.of_family(NFPROTO_IPV4).field_is(Header::Ipv4Source, &from).field_is(Header::Ipv4Destination, &to)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::linux::interfaces::Families;
+    use crate::linux::namespace::Traveller;
+    use crate::linux::netlink::{Protocol, Socket};
+    use crate::linux::rules;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn documented() -> Vec<String> {
+        let lines = include_str!("pace.rs").lines().skip_while(|line| *line != "//! ```text").skip(1);
+        let block = lines.take_while(|line| *line != "//! ```");
+        words(&block.map(|line| line.trim_start_matches("//!")).collect::<String>())
+    }
+
+    /// Loads one after the other into a fresh namespace, and says what the kernel then holds of `table`.
+    fn loaded(batches: &[Batch], table: &str) -> String {
+        let visit = || {
+            let filter = Socket::open(Protocol::Netfilter)?;
+            for batch in batches {
+                filter.run(batch).map_err(|error| error.source)?;
+            }
+            Command::new("nft").args(["list", "table", "inet", table]).output()
+        };
+        let listed = Traveller::new().unwrap().visit_new(visit).unwrap().1;
+        String::from_utf8(listed.stdout).unwrap()
+    }
+
+    fn rate(mib: u64) -> Option<Rate> {
+        Some(Rate { bytes_per_second: mib << 20, uncounted_port: 7711 })
+    }
+
+    #[test]
+    fn the_kernel_holds_the_rules_that_are_documented_however_often_they_are_set() {
+        for before in [vec![], vec![rate(1)], vec![rate(10), None, None]] {
+            let all = before.into_iter().chain([rate(10)]).map(load).collect::<Vec<_>>();
+            assert_eq!(words(&loaded(&all, TABLE)), documented());
+        }
+        assert_eq!(loaded(&[load(rate(10)), load(None)], TABLE), "");
+    }
+
+    /// The greatest that may be asked for, at which the kernel's arithmetic still holds.
+    #[test]
+    fn the_kernel_takes_the_largest_rate_there_is() {
+        let most = u64::from(burrow_model::Rates::MIB_PER_SECOND_MAX);
+        assert!(loaded(&[load(rate(most))], TABLE).contains("limit rate over"));
+    }
+
+    #[test]
+    fn setting_a_rate_leaves_the_other_rules_alone() {
+        let alone = loaded(&[rules::load(Families::Both)], "burrow");
+        assert!(alone.contains("chain forward"), "{alone}");
+        assert_eq!(loaded(&[rules::load(Families::Both), load(rate(1)), load(None)], "burrow"), alone);
+    }
+}
