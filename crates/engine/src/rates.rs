@@ -5,7 +5,6 @@
 //! one and writing it down, or the other way round.
 
 use burrow_catalog::SandboxRow;
-use burrow_guest::protocol::PORT;
 use burrow_model::{Rates, SandboxId};
 use burrow_network::Rate;
 use burrow_runtime::{Ability, Runtime};
@@ -71,9 +70,7 @@ pub(crate) async fn adopt(shared: &Shared, row: &SandboxRow, runtime: &dyn Runti
 }
 
 async fn set_network(shared: &Shared, id: &SandboxId, rates: &Rates) -> Result<(), EngineError> {
-    let rate = rates.network_bytes_per_second();
-    // The daemon's own line to the agent is not the sandbox's traffic.
-    let rate = rate.map(|bytes_per_second| Rate { bytes_per_second, uncounted_port: PORT });
+    let rate = rates.network_bytes_per_second().map(|bytes_per_second| Rate { bytes_per_second });
     Ok(shared.seams.network.set_rate(id, rate).await?)
 }
 

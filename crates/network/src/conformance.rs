@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CARRIED_BYTES: usize = 6 << 20;
 
 /// Far below what any wire carries, so that only the rate can be what holds bytes back.
-const RATE: Rate = Rate { bytes_per_second: 2 << 20, uncounted_port: PORT };
+const RATE: Rate = Rate { bytes_per_second: 2 << 20 };
 
 /// A driver, and what the suite needs to play a guest behind it.
 pub trait Fixture: Send + Sync {
@@ -403,11 +403,16 @@ async fn a_rate_is_there_before_the_machine_and_outlives_the_daemon(fixture: &dy
 async fn what_a_rate_does_not_count_passes_while_it_is_used_up(fixture: &dyn Fixture) {
     let leaving = Leaving::start(fixture, Way::Now).await;
     let guest = Guest::start(fixture, &leaving.id, &leaving.link.attachment);
-    // So little that a greeting would not come through for minutes.
-    leaving.set_rate(Some(Rate { bytes_per_second: 1, ..RATE })).await;
+    // So little that no packet ever passes.
+    leaving.set_rate(Some(Rate { bytes_per_second: 1 })).await;
+    let dial = &*leaving.link.dial;
     for _ in 0..3 {
-        let answer = tokio::time::timeout(PATIENCE, guest.is_behind(&*leaving.link.dial)).await;
-        assert!(answer.expect("the agent is reached all the same"));
+        let stream = dial.dial_uncounted(PORT).await.expect("the agent is reached all the same");
+        assert!(guest.greets(stream).await);
+    }
+    if fixture.has_wire() {
+        let error = dial.dial(PORT).await.expect_err("what is counted does not pass");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
     leaving.end().await;
 }
@@ -588,7 +593,11 @@ impl Guest {
 
     /// Whether dialling arrives here, and bytes go both ways.
     async fn is_behind(&self, dial: &dyn Dial) -> bool {
-        let mut stream = dial.dial(PORT).await.expect("the guest listens");
+        let stream = dial.dial(PORT).await.expect("the guest listens");
+        self.greets(stream).await
+    }
+
+    async fn greets(&self, mut stream: tokio::net::TcpStream) -> bool {
         assert!(stream.nodelay().expect("a TCP socket"), "small requests are not held back");
         stream.write_all(b"?").await.expect("the guest reads");
         let mut greeting = String::new();

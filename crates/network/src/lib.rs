@@ -149,9 +149,6 @@ pub struct Doors {
 pub struct Rate {
     /// Not 0. After a quiet time a second's worth passes at once.
     pub bytes_per_second: u64,
-    /// The port inside where the agent listens: what is dialled there and what comes back is not counted, so that a sandbox
-    /// which uses up its rate can still be spoken to.
-    pub uncounted_port: u16,
 }
 
 /// Reaches into a sandbox from its gateway namespace.
@@ -159,6 +156,10 @@ pub struct Rate {
 pub trait Dial: fmt::Debug + Send + Sync {
     /// Connects to a TCP port on the sandbox's own address.
     async fn dial(&self, port: u16) -> io::Result<tokio::net::TcpStream>;
+
+    /// The same for the daemon's own affairs with the agent inside, which are no traffic of the sandbox's: no [`Rate`]
+    /// counts them, so one that has used up its own can still be spoken to.
+    async fn dial_uncounted(&self, port: u16) -> io::Result<tokio::net::TcpStream>;
 }
 
 #[derive(Debug, thiserror::Error)]

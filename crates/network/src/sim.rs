@@ -255,4 +255,8 @@ impl Dial for SimDial {
         stream.set_nodelay(true)?;
         Ok(stream)
     }
+
+    async fn dial_uncounted(&self, port: u16) -> io::Result<TcpStream> {
+        self.dial(port).await
+    }
 }

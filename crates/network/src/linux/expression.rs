@@ -14,8 +14,7 @@ const IPPROTO_ICMPV6: u8 = 58;
 /// Neighbour solicitation and advertisement; router and redirect messages lie beside them and are not let in.
 const ND_NEIGHBOUR_SOLICIT: u8 = 135;
 const ND_NEIGHBOUR_ADVERT: u8 = 136;
-/// Where TCP and UDP both have their ports.
-const SOURCE_PORT: (u32, u32) = (0, 2);
+/// Where TCP and UDP both have their destination port.
 const DESTINATION_PORT: (u32, u32) = (2, 2);
 /// Where TCP has its flags.
 const TCP_FLAGS: (u32, u32) = (13, 1);
@@ -42,6 +41,7 @@ const NFT_META_IIFTYPE: u32 = 8;
 const NFT_META_NFPROTO: u32 = 15;
 const NFT_META_L4PROTO: u32 = 16;
 const NFT_SOCKET_TRANSPARENT: u32 = 0;
+const NFT_SOCKET_MARK: u32 = 1;
 const NFT_LIMIT_PACKETS: u32 = 0;
 const NFT_LIMIT_BYTES: u32 = 1;
 /// The limit matches what is *over* it.
@@ -147,13 +147,6 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
             .compare(NFT_CMP_EQ, &port.to_be_bytes())
     }
 
-    /// Only after [`Rule::speaks`].
-    pub(super) fn comes_from_port(self, port: u16) -> Self {
-        let (offset, length) = SOURCE_PORT;
-        self.load_payload(NFT_PAYLOAD_TRANSPORT_HEADER, offset, length)
-            .compare(NFT_CMP_EQ, &port.to_be_bytes())
-    }
-
     /// A TCP packet that opens a connection. Only after [`Rule::speaks`].
     pub(super) fn opens(self) -> Self {
         self.load_opening().compare(NFT_CMP_EQ, &[TCP_SYN])
@@ -169,6 +162,20 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
                 data.put_be32(2, NFT_REG_1);
             })
             .compare(NFT_CMP_EQ, &[0])
+    }
+
+    /// For a socket here that bears this mark.
+    pub(super) fn is_for_marked(self, mark: u32) -> Self {
+        self.expression("socket", |data| {
+            data.put_be32(1, NFT_SOCKET_MARK);
+            data.put_be32(2, NFT_REG_1);
+        })
+        .compare(NFT_CMP_EQ, &mark.to_ne_bytes())
+    }
+
+    /// From a socket here that bears this mark.
+    pub(super) fn is_of_marked(self, mark: u32) -> Self {
+        self.load_meta(NFT_META_MARK).compare(NFT_CMP_EQ, &mark.to_ne_bytes())
     }
 
     /// One more than `rate` allows.

@@ -15,6 +15,7 @@ mod dialler;
 mod doors;
 mod expression;
 mod interfaces;
+mod mark;
 mod namespace;
 mod netlink;
 mod pace;

@@ -4,12 +4,12 @@
 //! table inet burrow_pace {
 //!   chain sent { type filter hook prerouting priority mangle + 1; policy accept;
 //!     iifname != "gw0" accept
-//!     ip saddr 10.88.0.2 ip daddr 10.88.0.1 tcp sport 7711 accept
+//!     socket mark 0x00000002 accept
 //!     limit rate over 10 mbytes/second drop
 //!   }
 //!   chain received { type filter hook output priority filter; policy accept;
 //!     oifname != "gw0" accept
-//!     ip saddr 10.88.0.1 ip daddr 10.88.0.2 tcp dport 7711 accept
+//!     meta mark 0x00000002 accept
 //!     limit rate over 10 mbytes/second drop
 //!   }
 //! }
@@ -17,21 +17,22 @@
 //!
 //! In words. Each way has its own bucket, which fills at the rate and holds a second's worth; what finds it empty is
 //! dropped, and its sender's TCP tries again later. What the other table drops has been dropped by then, so it is not
-//! counted. Nor is what the daemon says to the agent inside, and what that answers: a sandbox that uses up its rate can
-//! still be looked into and stopped. A packet is told to be of that line by addresses and port at both ends; from the
-//! agent's port a sandbox reaches nothing beyond its gateway, so nobody gets out that way unpaced.
+//! counted. Nor is what the daemon has to say to the agent inside, and what that answers: a sandbox that uses up its rate can
+//! still be looked into and stopped. Those packets are told by the daemon's own sockets, which bear a mark; nothing that a
+//! sandbox writes into a packet makes it one of them.
 //!
 //! Dropping needs no queue that somebody would have to bound, and names interfaces instead of belonging to one: a wire
 //! that is plugged in anew, as of a restored machine, is paced from its first packet on.
 
-use super::expression::{Header, NFPROTO_IPV4, Rule, Transport};
 use super::interfaces::GATEWAY_INTERFACE;
 use super::netlink::Batch;
 use super::table::{Chain, Hook, NF_ACCEPT, NF_DROP, Table};
 use crate::Rate;
-use crate::address::{GATEWAY_V4, SANDBOX_V4};
 
 const TABLE: &str = "burrow_pace";
+
+/// What the sockets bear whose packets are not counted. Another than `HANDED_OVER`, by which packets are routed.
+pub(super) const UNCOUNTED: u32 = 2;
 
 /// What a failure to load any of it is called.
 pub(super) const STEP: &str = "set the network's rate";
@@ -47,23 +48,13 @@ pub(super) fn load(rate: Option<Rate>) -> Batch {
     table.chain(SENT);
     table.chain(RECEIVED);
     table.rule(SENT, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
-    table.rule(SENT, |rule| {
-        let rule = between(rule, SANDBOX_V4.octets(), GATEWAY_V4.octets());
-        rule.speaks(Transport::Tcp).comes_from_port(rate.uncounted_port).verdict(NF_ACCEPT);
-    });
+    table.rule(SENT, |rule| rule.is_for_marked(UNCOUNTED).verdict(NF_ACCEPT));
     table.rule(RECEIVED, |rule| rule.leaves_not_by(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
-    table.rule(RECEIVED, |rule| {
-        let rule = between(rule, GATEWAY_V4.octets(), SANDBOX_V4.octets());
-        rule.speaks(Transport::Tcp).goes_to_port(rate.uncounted_port).verdict(NF_ACCEPT);
-    });
+    table.rule(RECEIVED, |rule| rule.is_of_marked(UNCOUNTED).verdict(NF_ACCEPT));
     for chain in [SENT, RECEIVED] {
         table.rule(chain, |rule| rule.exceeds_bytes(rate.bytes_per_second).verdict(NF_DROP));
     }
     table.finish()
-}
-
-fn between<'l, 'b>(rule: Rule<'l, 'b>, from: [u8; 4], to: [u8; 4]) -> Rule<'l, 'b> {
-    rule.of_family(NFPROTO_IPV4).field_is(Header::Ipv4Source, &from).field_is(Header::Ipv4Destination, &to)
 }
 
 #[cfg(test)]
@@ -100,7 +91,7 @@ mod tests {
     }
 
     fn rate(mib: u64) -> Option<Rate> {
-        Some(Rate { bytes_per_second: mib << 20, uncounted_port: 7711 })
+        Some(Rate { bytes_per_second: mib << 20 })
     }
 
     #[test]
