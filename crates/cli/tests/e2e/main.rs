@@ -46,6 +46,7 @@ mod moving;
 mod own_door;
 mod ports;
 mod race;
+mod rates;
 mod sandbox_world;
 mod secret_canary;
 mod secret_clients;
