@@ -85,6 +85,16 @@ pub struct LimitsRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 16)]
     pub disk_mib: Option<u32>,
+    /// What it reads from its disk and writes to it in a second, together; without a bound when absent. 0 in an update
+    /// takes the bound away. Not every driver can hold a disk to a rate: `GET /v1/host` tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 8192)]
+    pub disk_mib_per_second: Option<u32>,
+    /// What it sends in a second, and as much again for what it receives; without a bound when absent. 0 in an update
+    /// takes the bound away. Execs and files are not counted: they are not its network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 8192)]
+    pub network_mib_per_second: Option<u32>,
 }
 
 /// `PATCH /v1/sandboxes/{sandbox}`. What is absent stays as it is.
@@ -226,6 +236,12 @@ pub struct Limits {
     pub cpu_millis: u32,
     pub pids: u32,
     pub disk_mib: u32,
+    /// Absent: as fast as the host is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_mib_per_second: Option<u32>,
+    /// Each way by itself. Absent: as fast as the host is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_mib_per_second: Option<u32>,
 }
 
 /// `GET /v1/sandboxes/{sandbox}/stats`.

@@ -10,7 +10,7 @@ use burrow_catalog::{
     Catalog, ExecRow, ExecState, NewEvent, NewKey, OperationRow, PageRequest, SandboxFilter, SandboxRow,
 };
 use burrow_model::{
-    ExecId, ImageId, Lifetime, Limits, OperationId, SandboxId, SandboxSpec, Scope, State, TenantId,
+    ExecId, ImageId, Lifetime, Limits, OperationId, Rates, SandboxId, SandboxSpec, Scope, State, TenantId,
 };
 use serde_json::json;
 
@@ -128,6 +128,7 @@ fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
             image: "base".parse().expect("a name"),
             driver: "container".to_owned(),
             limits,
+            rates: Rates::unlimited(),
             env: BTreeMap::from([("LANG".to_owned(), "C.UTF-8".to_owned())]),
             labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
             workdir: None,

@@ -50,6 +50,19 @@ pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
     u32::try_from(bytes / burrow_model::MIB).map_err(|_| format!("`{text}` is too large"))
 }
 
+/// MiB per second, or `none`, which the API writes as 0.
+pub(crate) fn rate(text: &str) -> Result<u32, String> {
+    if text.trim().eq_ignore_ascii_case("none") {
+        return Ok(0);
+    }
+    let max = burrow_model::Rates::MIB_PER_SECOND_MAX;
+    match text.trim().parse() {
+        Ok(rate) if rate <= max => Ok(rate),
+        Ok(_) => Err(format!("`{text}` is more than {max} MiB per second: leave it out for no bound")),
+        Err(_) => Err(format!("`{text}` is not a whole number of MiB per second such as 50, or `none`")),
+    }
+}
+
 /// `1.5` or `1500m` cores, as thousandths.
 pub(crate) fn cpu_millis(text: &str) -> Result<u32, String> {
     let bad = || format!("`{text}` is not a number of cores such as 1.5 or 500m");
@@ -173,6 +186,15 @@ mod tests {
         assert_eq!(mebibytes("512M").unwrap(), 512);
         assert!(mebibytes("512").unwrap_err().contains("write the unit"));
         assert!(mebibytes("-1G").is_err());
+    }
+
+    #[test]
+    fn rates_are_whole_mebibytes_or_none() {
+        assert_eq!((rate("50"), rate("none"), rate("0"), rate("8192")), (Ok(50), Ok(0), Ok(0), Ok(8192)));
+        for bad in ["", "50M", "1.5", "-1", "never"] {
+            assert!(rate(bad).unwrap_err().contains("MiB per second such as"), "{bad:?}");
+        }
+        assert!(rate("8193").unwrap_err().contains("more than 8192"));
     }
 
     #[test]

@@ -19,7 +19,8 @@ use crate::egress::EgressLog;
 use crate::shared::Shared;
 use crate::stock::{Kind, Ready, Stock};
 use crate::{
-    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, idle, recovery, secrets, upkeep,
+    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, idle, rates, recovery, secrets,
+    upkeep,
 };
 
 /// A create that loses the race for its name to one that then fails tries again, this often at most.
@@ -347,6 +348,7 @@ impl Engine {
         if let burrow_runtime::Ability::No { reason, .. } = runtime.capabilities().available {
             return Err(EngineError::DriverUnavailable { driver: options.driver.clone(), reason });
         }
+        rates::check(&options.rates, &*runtime)?;
         let max = self.shared.policy.sandboxes_max;
         if self.shared.registry.len() >= max {
             return Err(EngineError::SandboxesMax { max });
@@ -375,6 +377,7 @@ impl Engine {
                 image: image.reference(),
                 driver: options.driver.clone(),
                 limits: options.limits,
+                rates: options.rates,
                 env: options.env.clone(),
                 labels: options.labels.clone(),
                 workdir: options.workdir.clone(),

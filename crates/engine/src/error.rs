@@ -48,6 +48,8 @@ pub enum EngineError {
     Limits(#[from] LimitsError),
     #[error("`{field}` of {given} is more than this host gives one sandbox ({max})")]
     LimitAboveMax { field: &'static str, given: u32, max: u32 },
+    #[error("the disk of a sandbox of the driver `{driver}` cannot be held to a rate: {reason}")]
+    NoDiskRate { driver: &'static str, reason: String },
     #[error("this host holds {max} sandboxes already")]
     SandboxesMax { max: usize },
     #[error("the pool has {free_bytes} bytes left, less than its reserve of {reserve_bytes}")]
@@ -221,6 +223,12 @@ impl EngineError {
                 Some("`burrow start` brings it up")
             }
             Self::LimitAboveMax { .. } => Some("`limits.max` in the configuration sets the bound"),
+            Self::Limits(error) if error.field.ends_with("_per_second") => {
+                Some("leave it out for no bound; in an update, 0 takes the bound away")
+            }
+            Self::NoDiskRate { .. } => {
+                Some("leave the rate out, or make it a microVM (`--isolation microvm`)")
+            }
             Self::SandboxesMax { .. } => {
                 Some("delete some, or raise `limits.sandboxes` in the configuration")
             }
@@ -350,6 +358,7 @@ fn runtime_hint(error: &RuntimeError) -> Option<&'static str> {
         | RuntimeError::NotAhead { .. }
         | RuntimeError::Dump { .. }
         | RuntimeError::Disks { .. }
+        | RuntimeError::NoDiskRate { .. }
         | RuntimeError::Injected => None,
     }
 }

@@ -43,10 +43,31 @@ impl Guest {
         Ok(GuestStream::new(self.dial.dial(port).await?, &self.cut, self.lease.clone()))
     }
 
-    /// Sends a request and leaves the answer to the caller: for streams.
+    /// Sends a request and leaves the answer to the caller: for streams. What passes is the daemon's own affair, and no
+    /// rate of the sandbox's network counts it.
     pub async fn open(&self, request: &Request) -> Result<Connection<GuestStream>, EngineError> {
+        let dialled = async {
+            let stream = self.dial.dial_uncounted(PORT).await?;
+            Ok(GuestStream::new(stream, &self.cut, self.lease.clone()))
+        };
+        self.open_over(dialled, request).await
+    }
+
+    /// The same where the stream becomes one of the sandbox's own, to somebody outside.
+    pub(crate) async fn open_counted(
+        &self,
+        request: &Request,
+    ) -> Result<Connection<GuestStream>, EngineError> {
+        self.open_over(self.dial(PORT), request).await
+    }
+
+    async fn open_over(
+        &self,
+        dialled: impl Future<Output = std::io::Result<GuestStream>>,
+        request: &Request,
+    ) -> Result<Connection<GuestStream>, EngineError> {
         let work = async {
-            let stream = self.dial(PORT).await.map_err(GuestError::Io)?;
+            let stream = dialled.await.map_err(GuestError::Io)?;
             Connection::open(stream, &self.row.token, request).await
         };
         self.bounded(REPLY_TIMEOUT, work).await

@@ -43,6 +43,7 @@ mod pins;
 mod ports;
 mod promises;
 mod race;
+mod rates;
 mod recovery;
 mod registry;
 mod secrets;
@@ -71,7 +72,7 @@ pub use merge::{MemoryPolicy, MergeChanges, MergeOptions, Merged, OpenFile, Past
 pub use moving::{ExportOptions, Exporting, ImportOptions, ImportedSnapshot, MovingPolicy};
 pub use options::{
     CreateOptions, IdlePolicy, ImagePolicy, LeaseChange, LimitsChange, MemoryChange, NetworkChange, Policy,
-    Seams, StockPolicy, UpdateOptions,
+    RatesChange, Seams, StockPolicy, UpdateOptions,
 };
 pub use own::{NoOwnApi, OwnApi};
 pub use ports::{PortList, PortStream};

@@ -15,7 +15,7 @@ use crate::dump::Kept;
 use crate::journal::{Operation, Resource};
 use crate::shared::Shared;
 use crate::stock::Ready;
-use crate::{EngineError, Guest, egress, faults, secrets, services};
+use crate::{EngineError, Guest, egress, faults, rates, secrets, services};
 
 /// How a machine begins.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +48,7 @@ pub(crate) async fn bring_up(
 ) -> Result<Live, EngineError> {
     let runtime = shared.runtime(&row.spec.driver)?;
     let link = connect(shared, &*runtime, &row.id).await?;
+    rates::hold_network(shared, row).await?;
     faults::hit(if operation == Operation::Create { "create.network" } else { "start.network" })?;
     let options = BootOptions {
         root,
@@ -66,6 +67,7 @@ pub(crate) async fn bring_up(
     let (attached, machine) = tokio::join!(doors, runtime.boot(&row.id, options));
     let machine = machine?;
     attached?;
+    rates::hold_disk(row, &*runtime).await?;
     faults::hit(if operation == Operation::Create { "create.machine" } else { "start.machine" })?;
     Ok(Live::new(link.dial, machine, runtime))
 }
@@ -76,12 +78,14 @@ pub(crate) async fn bring_up_ready(
     row: &SandboxRow,
     ready: Ready,
 ) -> Result<Live, EngineError> {
+    rates::hold_network(shared, row).await?;
     let options =
         FinishOptions { hostname: hostname(row), boot_document: boot_document(shared, row, false).await? };
     let (attached, machine) =
         tokio::join!(egress::attach(shared, row), ready.runtime.finish(&row.id, ready.begun, options));
     let machine = machine?;
     attached?;
+    rates::hold_disk(row, &*ready.runtime).await?;
     Ok(Live::new(ready.dial, machine, ready.runtime))
 }
 
@@ -96,6 +100,7 @@ pub(crate) async fn bring_back(
 ) -> Result<Live, EngineError> {
     let runtime = shared.runtime(&row.spec.driver)?;
     let link = shared.seams.network.connect_later(&row.id).await?;
+    rates::hold_network(shared, row).await?;
     faults::hit("wake.network")?;
     let cut = Cut::default();
     let foreign = kept.about.is_foreign(row);
@@ -124,6 +129,7 @@ pub(crate) async fn bring_back(
     let (attached, machine) = tokio::join!(doors, runtime.restore(&row.id, options));
     let machine = machine?;
     attached?;
+    rates::hold_disk(row, &*runtime).await?;
     faults::hit("wake.machine")?;
     Ok(Live { dial: link.dial, machine, runtime, cut })
 }

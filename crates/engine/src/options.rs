@@ -9,7 +9,7 @@ use burrow_egress::Egress;
 use burrow_memory::Memory;
 use burrow_model::network::{REQUEST_RULES_MAX, RULES_MAX, RequestRule, SETS_MAX, overlapping};
 use burrow_model::{
-    AttachedSpace, EgressRule, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy,
+    AttachedSpace, EgressRule, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy, Rates,
     Remember, RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
 };
 use burrow_network::Network;
@@ -90,6 +90,7 @@ pub struct CreateOptions {
     pub image: String,
     pub driver: String,
     pub limits: Limits,
+    pub rates: Rates,
     pub env: BTreeMap<String, String>,
     pub labels: BTreeMap<String, String>,
     pub workdir: Option<String>,
@@ -113,6 +114,7 @@ pub struct CreateOptions {
 pub struct UpdateOptions {
     pub name: Option<Name>,
     pub limits: LimitsChange,
+    pub rates: RatesChange,
     pub labels: BTreeMap<String, Option<String>>,
     pub env: BTreeMap<String, Option<String>>,
     pub services: BTreeMap<Name, Option<ServiceSpec>>,
@@ -220,6 +222,26 @@ impl LimitsChange {
             cpu_millis: self.cpu_millis.unwrap_or(limits.cpu_millis),
             pids: self.pids.unwrap_or(limits.pids),
             disk_mib: self.disk_mib.unwrap_or(limits.disk_mib),
+        }
+    }
+}
+
+/// What is `None` stays; `Some(None)` takes a bound away.
+#[derive(Clone, Copy, Debug)]
+pub struct RatesChange {
+    pub disk_mib_per_second: Option<Option<u32>>,
+    pub network_mib_per_second: Option<Option<u32>>,
+}
+
+impl RatesChange {
+    pub fn none() -> Self {
+        Self { disk_mib_per_second: None, network_mib_per_second: None }
+    }
+
+    pub fn apply(self, rates: Rates) -> Rates {
+        Rates {
+            disk_mib_per_second: self.disk_mib_per_second.unwrap_or(rates.disk_mib_per_second),
+            network_mib_per_second: self.network_mib_per_second.unwrap_or(rates.network_mib_per_second),
         }
     }
 }

@@ -180,7 +180,7 @@ async fn dial(guest: &Guest, port: u16) -> Result<PortStream, EngineError> {
 
 /// Through the agent, for servers that are bound to loopback.
 async fn dial_inside(guest: &Guest, port: u16) -> Result<PortStream, EngineError> {
-    let mut connection = guest.open(&Request::Connect { port }).await?;
+    let mut connection = guest.open_counted(&Request::Connect { port }).await?;
     match guest.reply::<()>(&mut connection).await {
         Ok(()) => {
             let (stream, head) = connection.into_raw();

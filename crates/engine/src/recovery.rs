@@ -26,7 +26,7 @@ use crate::actor::{self, Live};
 use crate::journal::{Detail, Operation, Settlement};
 use crate::operations::unwind;
 use crate::shared::Shared;
-use crate::{EngineError, Guest, egress, forms, images, memory, merge, own, snapshots, stock};
+use crate::{EngineError, Guest, egress, forms, images, memory, merge, own, rates, snapshots, stock};
 
 /// Sandboxes looked at side by side.
 const PARALLEL: usize = 16;
@@ -242,6 +242,7 @@ async fn adopt(shared: &Shared, row: &SandboxRow) -> Result<Option<Live>, Engine
             tracing::warn!(sandbox = %row.id, error = &error as &dyn std::error::Error, "an adopted guest is silent");
         }
     }
+    rates::adopt(shared, row, &*runtime).await;
     egress::adopt(shared, row).await;
     own::adopt(shared, row).await;
     Ok(Some(Live::new(dial, machine, runtime)))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burrow_guest::protocol::{Request, RunningService, Service, ServiceRestart};
 use burrow_model::{Name, RestartPolicy, SandboxId, ServiceSpec, TenantId};
 
-use crate::{Engine, EngineError, LimitsChange, UpdateOptions};
+use crate::{Engine, EngineError, LimitsChange, RatesChange, UpdateOptions};
 
 /// A declared service and, while its sandbox runs, how it does.
 #[derive(Clone, Debug)]
@@ -83,6 +83,7 @@ fn service_update(name: Name, spec: Option<ServiceSpec>) -> UpdateOptions {
     UpdateOptions {
         name: None,
         limits: LimitsChange { ram_mib: None, cpu_millis: None, pids: None, disk_mib: None },
+        rates: RatesChange::none(),
         labels: BTreeMap::new(),
         env: BTreeMap::new(),
         services: [(name, spec)].into(),

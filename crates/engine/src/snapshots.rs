@@ -12,7 +12,7 @@ use futures_util::{StreamExt as _, stream};
 use crate::actor::{Command, Creation, ForkBase, FromBase, Reply, Source, StateCommand};
 use crate::engine::{check_limits, new_token, shown};
 use crate::pins::{Pin, Pins};
-use crate::{Created, Engine, EngineError, dump, memory};
+use crate::{Created, Engine, EngineError, dump, memory, rates};
 
 /// Children of one fork.
 pub const FORK_MAX: usize = 64;
@@ -338,6 +338,7 @@ impl Engine {
 
     fn check_child(&self, row: &SandboxRow) -> Result<(), EngineError> {
         check_limits(&row.spec.limits, &self.shared.policy.limits_max)?;
+        rates::check(&row.spec.rates, &*self.shared.runtime(&row.spec.driver)?)?;
         self.shared.policy.egress.check(&row.spec.network)
     }
 

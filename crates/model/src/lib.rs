@@ -14,6 +14,7 @@ mod memory;
 mod name;
 pub mod network;
 mod policy;
+mod rates;
 mod secret;
 mod snapshot;
 mod spec;
@@ -39,6 +40,7 @@ pub use policy::{
     PERIOD_MS_MAX, PERIOD_MS_MIN, PolicyError, RotatePolicy, SLEEP_MS_MAX, SLEEP_MS_MIN, SleepPolicy,
     SnapshotPolicy,
 };
+pub use rates::Rates;
 pub use secret::{
     BasicUser, CEILING_MAX, Format, HeaderName, PLACEHOLDER_MARK, PlaceholderSpec, QueryName,
     SECRET_BYTES_MAX, SECRET_BYTES_MIN, SecretBytes, SecretError, SecretSpec, Slot,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ImageRef, Lease, Limits, MemorySpec, Name, NetworkPolicy, RotatePolicy, SleepPolicy, SnapshotPolicy,
+    ImageRef, Lease, Limits, MemorySpec, Name, NetworkPolicy, Rates, RotatePolicy, SleepPolicy,
+    SnapshotPolicy,
 };
 
 /// Everything the user decided about a sandbox.
@@ -16,6 +17,9 @@ pub struct SandboxSpec {
     /// Which runtime driver: `container`, later `microvm`.
     pub driver: String,
     pub limits: Limits,
+    /// Rows from before there were any have none.
+    #[serde(default = "Rates::unlimited", skip_serializing_if = "Rates::is_unlimited")]
+    pub rates: Rates,
     pub env: BTreeMap<String, String>,
     pub labels: BTreeMap<String, String>,
     pub workdir: Option<String>,

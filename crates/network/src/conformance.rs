@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use burrow_model::SandboxId;
 use futures_util::FutureExt;
@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use rustix::net::Shutdown;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{Attachment, Dial, Doors, Link, Network, NetworkError};
+use crate::{Attachment, Dial, Doors, Link, Network, NetworkError, Rate};
 
 /// The port the suite's guests listen on.
 const PORT: u16 = 4100;
@@ -24,6 +24,12 @@ const CROWD: usize = 12;
 
 /// What arrives at a door arrives within microseconds; a suite that waits this long has lost it.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the suite sends through a network that has [`RATE`]. A second's worth passes at once, the rest takes two more.
+const CARRIED_BYTES: usize = 6 << 20;
+
+/// Far below what any wire carries, so that only the rate can be what holds bytes back.
+const RATE: Rate = Rate { bytes_per_second: 2 << 20 };
 
 /// A driver, and what the suite needs to play a guest behind it.
 pub trait Fixture: Send + Sync {
@@ -47,6 +53,9 @@ pub trait Fixture: Send + Sync {
 
     /// A socket of a program inside, connected to the resolver.
     fn ask_resolver(&self, id: &SandboxId, attachment: &Attachment) -> io::Result<UdpSocket>;
+
+    /// Whether bytes pass through something that can hold them back. Else rates are only noted.
+    fn has_wire(&self) -> bool;
 
     /// The driver as the next daemon opens it, on the same host.
     fn reopen(&self) -> Box<dyn Fixture>;
@@ -78,7 +87,12 @@ pub async fn all(fixture: &dyn Fixture) {
         only_a_connected_sandbox_has_doors(fixture, way).await;
         the_own_door_is_the_sandboxs_alone_and_the_newest_wins(fixture, way).await;
         a_connect_dropped_midway_leaves_at_most_what_release_removes(fixture, way).await;
+        only_a_connected_sandbox_has_a_rate(fixture, way).await;
+        a_rate_bounds_what_passes_each_way_until_it_is_taken_away(fixture, way).await;
     }
+    a_network_that_is_connected_anew_has_no_rate(fixture).await;
+    a_rate_is_there_before_the_machine_and_outlives_the_daemon(fixture).await;
+    what_a_rate_does_not_count_passes_while_it_is_used_up(fixture).await;
     a_network_without_a_machine_is_whole_but_for_that(fixture).await;
     plugging_in_again_cuts_off_what_was_plugged_in_before(fixture).await;
     nothing_is_plugged_into_a_network_that_was_released_or_replaced(fixture).await;
@@ -334,7 +348,83 @@ async fn the_own_door_is_the_sandboxs_alone_and_the_newest_wins(fixture: &dyn Fi
     assert!(matches!(network.own_door(&id).await, Err(NetworkError::NotConnected { .. })));
 }
 
+async fn only_a_connected_sandbox_has_a_rate(fixture: &dyn Fixture, way: Way) {
+    let network = fixture.network();
+    let id = SandboxId::generate();
+    let refused = |outcome| matches!(outcome, Err(NetworkError::NotConnected { .. }));
+    assert!(refused(network.set_rate(&id, Some(RATE)).await));
+    connect(fixture, way, &id).await;
+    for rate in [None, Some(RATE), Some(RATE), None, None] {
+        network.set_rate(&id, rate).await.expect("a rate is set as often as anybody likes");
+    }
+    network.set_rate(&id, Some(RATE)).await.expect("a rate is set");
+    release(network, &id).await;
+    assert!(refused(network.set_rate(&id, None).await));
+}
+
+async fn a_rate_bounds_what_passes_each_way_until_it_is_taken_away(fixture: &dyn Fixture, way: Way) {
+    let leaving = Leaving::start(fixture, way).await;
+    for direction in [Direction::Out, Direction::In] {
+        leaving.set_rate(Some(RATE)).await;
+        leaving.is_paced(direction).await;
+        leaving.set_rate(None).await;
+        leaving.is_not_paced(direction).await;
+    }
+    leaving.end().await;
+}
+
+async fn a_network_that_is_connected_anew_has_no_rate(fixture: &dyn Fixture) {
+    let leaving = Leaving::start(fixture, Way::Now).await;
+    leaving.set_rate(Some(RATE)).await;
+    let link = connect(fixture, Way::Now, &leaving.id).await;
+    let doors = fixture.network().doors(&leaving.id).await.expect("a connected sandbox has doors");
+    let anew = Leaving { link, doors: LiveDoors::new(doors), ..leaving };
+    anew.is_not_paced(Direction::Out).await;
+    anew.end().await;
+}
+
+/// What is plugged in after the rate was set, and by whoever adopts the network, is held to it.
+async fn a_rate_is_there_before_the_machine_and_outlives_the_daemon(fixture: &dyn Fixture) {
+    let id = SandboxId::generate();
+    let Link { attachment, dial } = connect_later(fixture, &id).await;
+    fixture.network().set_rate(&id, Some(RATE)).await.expect("a rate is set before there is a machine");
+    let link = Link { attachment: fixture.plug_in(&attachment).expect("plugging in works"), dial };
+    let next = fixture.reopen();
+    next.network().adopt(&id).await.expect("adopting works").expect("it is there");
+    let doors = next.network().doors(&id).await.expect("its network is there");
+    let leaving = Leaving { fixture: &*next, id, link, doors: LiveDoors::new(doors) };
+    leaving.is_paced(Direction::In).await;
+    next.network().set_rate(&leaving.id, None).await.expect("the next daemon takes it away");
+    leaving.is_not_paced(Direction::In).await;
+    leaving.end().await;
+    next.network().shutdown().await;
+}
+
+async fn what_a_rate_does_not_count_passes_while_it_is_used_up(fixture: &dyn Fixture) {
+    let leaving = Leaving::start(fixture, Way::Now).await;
+    let guest = Guest::start(fixture, &leaving.id, &leaving.link.attachment);
+    // So little that no packet ever passes.
+    leaving.set_rate(Some(Rate { bytes_per_second: 1 })).await;
+    let dial = &*leaving.link.dial;
+    for _ in 0..3 {
+        let stream = dial.dial_uncounted(PORT).await.expect("the agent is reached all the same");
+        assert!(guest.greets(stream).await);
+    }
+    if fixture.has_wire() {
+        let error = dial.dial(PORT).await.expect_err("what is counted does not pass");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+    leaving.end().await;
+}
+
 // === the pieces ===
+
+/// Which way bytes go, as the sandbox sees it.
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    Out,
+    In,
+}
 
 /// A connected sandbox with open doors.
 struct Leaving<'a> {
@@ -403,6 +493,47 @@ impl<'a> Leaving<'a> {
         assert_eq!(&question[..length], b"answer");
     }
 
+    async fn set_rate(&self, rate: Option<Rate>) {
+        self.fixture.network().set_rate(&self.id, rate).await.expect("a rate is set");
+    }
+
+    /// No more has passed than a second's worth at once, and the rate for the time it took.
+    async fn is_paced(&self, direction: Direction) {
+        let passed = self.carry(direction).await.as_secs_f64();
+        let allowed = RATE.bytes_per_second as f64 * (passed + 1.0);
+        let paced = CARRIED_BYTES as f64 <= allowed;
+        assert!(paced || !self.fixture.has_wire(), "{CARRIED_BYTES} bytes {direction:?} in {passed} s");
+    }
+
+    /// The control: what a rate would not have let through.
+    async fn is_not_paced(&self, direction: Direction) {
+        let passed = self.carry(direction).await.as_secs_f64();
+        let allowed = RATE.bytes_per_second as f64 * (passed + 1.0);
+        assert!(CARRIED_BYTES as f64 > allowed, "{CARRIED_BYTES} bytes {direction:?} in {passed} s");
+    }
+
+    /// Sends [`CARRIED_BYTES`] over a connection that leaves the sandbox, and answers how long that took.
+    async fn carry(&self, direction: Direction) -> Duration {
+        let mut inside = self.fixture.leave(&self.id, &self.link.attachment).expect("a door is open");
+        let (mut outside, _) = accept(&self.doors.tcp).await;
+        let began = Instant::now();
+        let ours = std::thread::spawn(move || match direction {
+            Direction::Out => inside.write_all(&vec![0; CARRIED_BYTES]),
+            Direction::In => inside.read_exact(&mut vec![0; CARRIED_BYTES]),
+        });
+        let theirs = async {
+            match direction {
+                Direction::Out => outside.read_exact(&mut vec![0; CARRIED_BYTES]).await.map(drop),
+                Direction::In => outside.write_all(&vec![0; CARRIED_BYTES]).await,
+            }
+        };
+        theirs.await.expect("the connection is open");
+        let joined =
+            tokio::task::spawn_blocking(|| ours.join()).await.expect("nobody ends the test's threads");
+        joined.expect("the thread does not panic").expect("the connection is open");
+        began.elapsed()
+    }
+
     async fn end(self) {
         release(self.fixture.network(), &self.id).await;
     }
@@ -462,7 +593,11 @@ impl Guest {
 
     /// Whether dialling arrives here, and bytes go both ways.
     async fn is_behind(&self, dial: &dyn Dial) -> bool {
-        let mut stream = dial.dial(PORT).await.expect("the guest listens");
+        let stream = dial.dial(PORT).await.expect("the guest listens");
+        self.greets(stream).await
+    }
+
+    async fn greets(&self, mut stream: tokio::net::TcpStream) -> bool {
         assert!(stream.nodelay().expect("a TCP socket"), "small requests are not held back");
         stream.write_all(b"?").await.expect("the guest reads");
         let mut greeting = String::new();

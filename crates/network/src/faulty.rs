@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use burrow_model::{Fails, Fault, SandboxId};
 
-use crate::{Dial, Doors, Link, Network, NetworkError};
+use crate::{Dial, Doors, Link, Network, NetworkError, Rate};
 
 /// Wraps a driver and fails one call, counted over all fallible methods.
 #[derive(Debug)]
@@ -55,6 +55,10 @@ impl<N: Network> Network for Faulty<N> {
 
     async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError> {
         self.run(self.inner.own_door(id)).await
+    }
+
+    async fn set_rate(&self, id: &SandboxId, rate: Option<Rate>) -> Result<(), NetworkError> {
+        self.run(self.inner.set_rate(id, rate)).await
     }
 
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {

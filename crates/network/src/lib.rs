@@ -73,6 +73,13 @@ pub trait Network: fmt::Debug + Send + Sync {
     /// not block and is closed on `exec`.
     async fn own_door(&self, id: &SandboxId) -> Result<OwnedFd, NetworkError>;
 
+    /// Bounds how fast what the sandbox sends and what it receives may pass; `None`: not at all. Holds for as long as its
+    /// network does, whoever plugs in: beyond this process, and until `release` or another `connect`. A repeat fills the
+    /// buckets.
+    ///
+    /// [`NetworkError::NotConnected`] for a sandbox that has no network.
+    async fn set_rate(&self, id: &SandboxId, rate: Option<Rate>) -> Result<(), NetworkError>;
+
     /// Removes all that `connect` or `connect_later` made; handles given out for `id` stop dialling. Of an unknown sandbox: nothing to
     /// do.
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError>;
@@ -137,11 +144,22 @@ pub struct Doors {
     pub dns_tcp: OwnedFd,
 }
 
+/// How fast a sandbox's network is, each way by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Not 0. After a quiet time a second's worth passes at once.
+    pub bytes_per_second: u64,
+}
+
 /// Reaches into a sandbox from its gateway namespace.
 #[async_trait]
 pub trait Dial: fmt::Debug + Send + Sync {
     /// Connects to a TCP port on the sandbox's own address.
     async fn dial(&self, port: u16) -> io::Result<tokio::net::TcpStream>;
+
+    /// The same for the daemon's own affairs with the agent inside, which are no traffic of the sandbox's: no [`Rate`]
+    /// counts them, so one that has used up its own can still be spoken to.
+    async fn dial_uncounted(&self, port: u16) -> io::Result<tokio::net::TcpStream>;
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use burrow_model::SandboxId;
 use tokio::net::TcpStream;
 
-use crate::{Attachment, Dial, Doors, Link, Network, NetworkError, Plug};
+use crate::{Attachment, Dial, Doors, Link, Network, NetworkError, Plug, Rate};
 
 /// The simulated host's networks.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +39,8 @@ struct State {
     doors: BTreeMap<SandboxId, DoorAddresses>,
     /// Where the newest own door of each connected sandbox listens.
     own_doors: BTreeMap<SandboxId, SocketAddr>,
+    /// Noted, and held to by nobody.
+    rates: BTreeMap<SandboxId, Rate>,
 }
 
 /// Where the doors of a simulated sandbox listen.
@@ -94,6 +96,11 @@ impl SimNetwork {
         self.state().own_doors.get(id).copied()
     }
 
+    /// The rate that `id` was given last.
+    pub fn rate(&self, id: &SandboxId) -> Option<Rate> {
+        self.state().rates.get(id).copied()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,6 +113,7 @@ impl SimNetwork {
         state.connected.insert(id.clone(), connection);
         state.doors.remove(id);
         state.own_doors.remove(id);
+        state.rates.remove(id);
         connection
     }
 
@@ -160,11 +168,24 @@ impl Network for SimNetwork {
         Ok(listener.into())
     }
 
+    async fn set_rate(&self, id: &SandboxId, rate: Option<Rate>) -> Result<(), NetworkError> {
+        let mut state = self.state();
+        if !state.connected.contains_key(id) {
+            return Err(NetworkError::NotConnected { id: id.to_string() });
+        }
+        match rate {
+            Some(rate) => state.rates.insert(id.clone(), rate),
+            None => state.rates.remove(id),
+        };
+        Ok(())
+    }
+
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {
         let mut state = self.state();
         state.connected.remove(id);
         state.doors.remove(id);
         state.own_doors.remove(id);
+        state.rates.remove(id);
         Ok(())
     }
 
@@ -233,5 +254,9 @@ impl Dial for SimDial {
         let stream = TcpStream::connect(guest.ok_or(io::ErrorKind::ConnectionRefused)?).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
+    }
+
+    async fn dial_uncounted(&self, port: u16) -> io::Result<TcpStream> {
+        self.dial(port).await
     }
 }

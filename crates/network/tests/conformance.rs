@@ -57,6 +57,10 @@ impl Fixture for Sim {
         Ok(socket)
     }
 
+    fn has_wire(&self) -> bool {
+        false
+    }
+
     fn reopen(&self) -> Box<dyn Fixture> {
         Box::new(Self(self.0.clone()))
     }
@@ -114,6 +118,10 @@ impl Fixture for Linux {
         let socket = support::inside(net_of(attachment), || UdpSocket::bind((SANDBOX_V4, 0)))?;
         socket.connect((GATEWAY_V4, DNS_PORT))?;
         Ok(socket)
+    }
+
+    fn has_wire(&self) -> bool {
+        true
     }
 
     fn reopen(&self) -> Box<dyn Fixture> {

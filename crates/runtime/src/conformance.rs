@@ -17,6 +17,9 @@ use crate::{
 /// Room enough for a guest agent and little else.
 pub const LIMITS: Limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 64, disk_mib: 64 };
 
+/// Bytes per second that any disk can do.
+const DISK_RATE: u64 = 1 << 20;
+
 /// A driver and what it needs to boot a machine.
 #[async_trait]
 pub trait Fixture: Send + Sync {
@@ -47,6 +50,7 @@ pub async fn all(fixture: &dyn Fixture) {
     an_end_is_noticed_whoever_caused_it(fixture).await;
     an_ended_machine_is_not_adopted(fixture).await;
     limits_change_while_the_machine_runs(fixture).await;
+    a_disk_has_a_rate_or_the_driver_says_why_not(fixture).await;
     machines_do_not_touch_each_other(fixture).await;
     if fixture.runtime().capabilities().hibernate != Ability::Yes {
         return;
@@ -210,6 +214,38 @@ pub async fn limits_change_while_the_machine_runs(fixture: &dyn Fixture) {
     destroy(fixture, &id).await;
 }
 
+pub async fn a_disk_has_a_rate_or_the_driver_says_why_not(fixture: &dyn Fixture) {
+    let runtime = fixture.runtime();
+    let id = SandboxId::generate();
+    boot(fixture, &id).await;
+    let outcome = runtime.set_disk_rate(&id, Some(DISK_RATE)).await;
+    match runtime.capabilities().disk_rate {
+        Ability::No { reason: known, .. } => match outcome {
+            Err(RuntimeError::NoDiskRate { id: named, reason }) => {
+                assert_eq!((named, reason), (id.clone(), known))
+            }
+            other => panic!("expected `NoDiskRate`, got {other:?}"),
+        },
+        Ability::Yes => {
+            outcome.expect("a rate is set");
+            for rate in [Some(DISK_RATE), None, None, Some(2 * DISK_RATE)] {
+                runtime.set_disk_rate(&id, rate).await.expect("a rate is another as often as anybody likes");
+            }
+            runtime.pause(&id).await.expect("a machine pauses");
+            for rate in [None, Some(DISK_RATE)] {
+                runtime.set_disk_rate(&id, rate).await.expect("a paused machine has a rate, too");
+            }
+            runtime.resume(&id).await.expect("a machine goes on");
+            let unknown = SandboxId::generate();
+            let refused = runtime.set_disk_rate(&unknown, Some(DISK_RATE)).await;
+            assert!(matches!(refused, Err(RuntimeError::NoMachine { .. })), "{refused:?}");
+        }
+    }
+    // Where there cannot be one, there is none to take away.
+    runtime.set_disk_rate(&id, None).await.expect("a rate is taken away");
+    destroy(fixture, &id).await;
+}
+
 pub async fn machines_do_not_touch_each_other(fixture: &dyn Fixture) {
     let (one, other) = (SandboxId::generate(), SandboxId::generate());
     boot(fixture, &one).await;
@@ -301,6 +337,12 @@ pub async fn a_restored_machine_is_a_machine_like_any_other(fixture: &dyn Fixtur
         assert!(inventory_has(fixture, &dumpable.id).await);
         runtime.resume(&dumpable.id).await.expect("a restored machine resumes");
         runtime.set_limits(&dumpable.id, &LIMITS).await.expect("limits change");
+        if runtime.capabilities().disk_rate == Ability::Yes {
+            runtime
+                .set_disk_rate(&dumpable.id, Some(DISK_RATE))
+                .await
+                .expect("a restored machine has a rate");
+        }
         dumpable.machine = restored;
     }
     dumpable.dump(fixture).await;

@@ -157,6 +157,10 @@ impl<R: Runtime> Runtime for Faulty<R> {
         self.run(self.inner.set_limits(id, limits)).await
     }
 
+    async fn set_disk_rate(&self, id: &SandboxId, bytes_per_second: Option<u64>) -> Result<(), RuntimeError> {
+        self.run(self.inner.set_disk_rate(id, bytes_per_second)).await
+    }
+
     async fn incidents(&self, id: &SandboxId) -> Result<Incidents, RuntimeError> {
         self.run(self.inner.incidents(id)).await
     }

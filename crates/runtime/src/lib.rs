@@ -181,6 +181,14 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     /// Changes RAM, CPU and process limits of a running machine (disk belongs to the volume).
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError>;
 
+    /// Bounds what the machine reads from its disk and writes to it, together; `None`: not at all. Holds while the machine
+    /// does, beyond this process too; one that is booted or restored has none. Of a paused machine it counts from when it
+    /// goes on. What the host itself waits for, such as a machine's writing out what it has to before it is paused, is
+    /// not held back.
+    ///
+    /// [`RuntimeError::NoDiskRate`] where [`Capabilities::disk_rate`] says no.
+    async fn set_disk_rate(&self, id: &SandboxId, bytes_per_second: Option<u64>) -> Result<(), RuntimeError>;
+
     /// What the host noticed and the guest cannot know.
     async fn incidents(&self, id: &SandboxId) -> Result<Incidents, RuntimeError>;
 
@@ -279,6 +287,8 @@ pub struct Capabilities {
     /// Process state to disk and back.
     pub hibernate: Ability,
     pub limits: Ability,
+    /// Whether a machine's disk can be held to a rate.
+    pub disk_rate: Ability,
     /// Whether the hardware keeps its machines apart: what strangers' code is best run by.
     pub isolates_by_hardware: bool,
     /// By what machines run, in words, where there is more than one way.
@@ -340,6 +350,8 @@ pub enum RuntimeError {
     Unfit { id: SandboxId, reason: String },
     #[error("could not use the disks: {reason}")]
     Disks { reason: String },
+    #[error("the disk of sandbox `{id}` cannot be held to a rate: {reason}")]
+    NoDiskRate { id: SandboxId, reason: String },
     #[error("the runtime driver was told to fail")]
     Injected,
 }

@@ -30,6 +30,8 @@ const RAM_FILE: &str = "ram.json";
 #[derive(Debug, Default)]
 pub struct Sim {
     world: Mutex<World>,
+    /// Why it has no disk rates.
+    no_disk_rate: Option<&'static str>,
 }
 
 /// One simulated machine, as a test sees it.
@@ -38,6 +40,8 @@ pub struct SimMachine {
     pub machine: Machine,
     pub paused: bool,
     pub limits: Limits,
+    /// Bytes per second; noted, and held to by nobody.
+    pub disk_rate: Option<u64>,
     pub hostname: String,
     pub boot_document: Vec<u8>,
     pub oom_kills: u64,
@@ -78,6 +82,11 @@ impl Default for World {
 }
 
 impl Sim {
+    /// One that cannot hold a disk to a rate.
+    pub fn without_disk_rate(reason: &'static str) -> Self {
+        Self { no_disk_rate: Some(reason), ..Self::default() }
+    }
+
     /// The sandboxes whose machine has not ended.
     pub fn live(&self) -> Vec<SandboxId> {
         let world = self.world();
@@ -193,7 +202,10 @@ impl Runtime for Sim {
             available: yes.clone(),
             pause: yes.clone(),
             hibernate: yes.clone(),
-            limits: yes,
+            limits: yes.clone(),
+            disk_rate: self
+                .no_disk_rate
+                .map_or(yes, |reason| Ability::No { reason: reason.to_owned(), fix: None }),
             isolates_by_hardware: false,
             note: None,
         }
@@ -205,6 +217,7 @@ impl Runtime for Sim {
             machine,
             paused: false,
             limits,
+            disk_rate: None,
             hostname,
             boot_document,
             oom_kills: 0,
@@ -305,6 +318,7 @@ impl Runtime for Sim {
             machine,
             paused: true,
             limits: options.limits,
+            disk_rate: None,
             hostname,
             boot_document: Vec::new(),
             oom_kills: 0,
@@ -348,6 +362,16 @@ impl Runtime for Sim {
 
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
         self.change(id, |seen| seen.limits = *limits)
+    }
+
+    async fn set_disk_rate(&self, id: &SandboxId, bytes_per_second: Option<u64>) -> Result<(), RuntimeError> {
+        match (bytes_per_second, self.no_disk_rate) {
+            (Some(_), Some(reason)) => {
+                Err(RuntimeError::NoDiskRate { id: id.clone(), reason: reason.to_owned() })
+            }
+            (None, Some(_)) => Ok(()),
+            (_, None) => self.change(id, |seen| seen.disk_rate = bytes_per_second),
+        }
     }
 
     async fn incidents(&self, id: &SandboxId) -> Result<Incidents, RuntimeError> {
@@ -420,6 +444,7 @@ mod tests {
     #[tokio::test]
     async fn the_simulation_conforms() {
         conformance::all(&Simulated::default()).await;
+        conformance::all(&Simulated(Sim::without_disk_rate("it has no disk"))).await;
     }
 
     #[tokio::test]

@@ -7,8 +7,8 @@ use burrow_catalog::{
     SnapshotRow, SpaceRow, StockRow,
 };
 use burrow_model::{
-    Changes, ExecId, Image, ImageConfig, ImageId, Lifetime, Limits, OperationId, SandboxId, SandboxSpec,
-    Scope, Snapshot, SnapshotId, SnapshotKind, SpaceId, State, TenantId,
+    Changes, ExecId, Image, ImageConfig, ImageId, Lifetime, Limits, OperationId, Rates, SandboxId,
+    SandboxSpec, Scope, Snapshot, SnapshotId, SnapshotKind, SpaceId, State, TenantId,
 };
 use serde_json::json;
 
@@ -19,6 +19,7 @@ pub(crate) fn spec() -> SandboxSpec {
         image: "base".parse().unwrap(),
         driver: "container".to_owned(),
         limits: Limits { ram_mib: 512, cpu_millis: 1000, pids: 256, disk_mib: 1024 },
+        rates: Rates::unlimited(),
         env: BTreeMap::from([("LANG".to_owned(), "C.UTF-8".to_owned())]),
         labels: BTreeMap::new(),
         workdir: None,

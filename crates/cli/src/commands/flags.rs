@@ -29,11 +29,23 @@ pub(crate) struct LimitFlags {
     /// Processes and threads
     #[arg(long, value_name = "COUNT")]
     pids: Option<u32>,
+    /// What it reads from its disk and writes to it in a second, in MiB, e.g. 50; microVMs only
+    ///
+    /// In an update, 0 or none takes the bound away.
+    #[arg(long, value_name = "MIB", value_parser = parse::rate)]
+    disk_rate: Option<u32>,
+    /// What it sends in a second, in MiB, and as much again for what it receives, e.g. 10
+    ///
+    /// In an update, 0 or none takes the bound away. Execs and files are not counted.
+    #[arg(long, value_name = "MIB", value_parser = parse::rate)]
+    net_rate: Option<u32>,
 }
 
 impl LimitFlags {
     pub(crate) fn is_empty(&self) -> bool {
-        self.ram.is_none() && self.cpu.is_none() && self.disk.is_none() && self.pids.is_none()
+        let sizes = [self.ram, self.cpu, self.disk, self.pids];
+        let rates = [self.disk_rate, self.net_rate];
+        sizes.iter().chain(&rates).all(Option::is_none)
     }
 
     /// These over `base`.
@@ -47,6 +59,8 @@ impl LimitFlags {
             cpu_millis: self.cpu.or(base.cpu_millis),
             pids: self.pids.or(base.pids),
             disk_mib: self.disk.or(base.disk_mib),
+            disk_mib_per_second: self.disk_rate.or(base.disk_mib_per_second),
+            network_mib_per_second: self.net_rate.or(base.network_mib_per_second),
         })
     }
 }
@@ -263,6 +277,15 @@ mod tests {
         assert_eq!(request.labels.len(), 2);
         assert_eq!(request.env["A"], "flag");
         assert_eq!(request.network, None);
+    }
+
+    #[test]
+    fn a_rate_alone_is_a_limit_and_leaves_the_files_others() {
+        let flags = Flags::parse_from(["x", "--net-rate", "10"]);
+        let file = LimitsRequest { disk_mib_per_second: Some(5), ..LimitsRequest::default() };
+        let base = CreateSandbox { limits: Some(file), ..CreateSandbox::default() };
+        let limits = flags.sandbox.over(base).limits.unwrap();
+        assert_eq!((limits.network_mib_per_second, limits.disk_mib_per_second), (Some(10), Some(5)));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::print::{self, Format};
 #[command(after_help = "\
 Examples:
   burrow update web --ram 2G --cpu 2
+  burrow update web --net-rate 10              10 MiB/s each way; --net-rate none ends that
   burrow update web --label tier=gold --unlabel tmp
   burrow update web --allow '*.example.com' --disallow example.org
   burrow update web --net none                 cuts what it has open

@@ -136,6 +136,14 @@ fn driver_checks(driver: &Driver) -> Vec<Check> {
             )
         });
     }
+    if let Some(rate) = &driver.disk_rate {
+        checks.push(if rate.yes {
+            Check::ok(AREA, "driver", format!("{}: disk rates", driver.name))
+        } else {
+            // Nothing is wrong with a host for it.
+            Check::note(AREA, "driver", format!("{}: no disk rates{}", driver.name, why(rate)))
+        });
+    }
     checks
 }
 
@@ -169,6 +177,7 @@ mod tests {
             pause: ability(true),
             hibernate: ability(false),
             limits: ability(true),
+            disk_rate: Some(ability(false)),
             note: Some("machines run by magic".to_owned()),
         };
         HostInfo {
@@ -189,6 +198,8 @@ mod tests {
         assert_eq!(hibernate.found, "container: no hibernate, since CRIU is too old");
         assert_eq!((hibernate.verdict, hibernate.fix.as_deref()), (Verdict::Warn, Some("make up")));
         assert!(checks.iter().all(|check| check.verdict != Verdict::Fail));
+        let rates = checks.iter().find(|check| check.found.contains("disk rates")).unwrap();
+        assert_eq!((rates.verdict, rates.fix.as_deref()), (Verdict::Note, None), "{}", rates.found);
         for said in ["container: machines run by magic", "sandboxes run as `container` unless"] {
             assert!(checks.iter().any(|check| check.found.starts_with(said)), "{said}");
         }

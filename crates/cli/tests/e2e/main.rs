@@ -47,6 +47,7 @@ mod moving;
 mod own_door;
 mod ports;
 mod race;
+mod rates;
 mod sandbox_world;
 mod secret_canary;
 mod secret_clients;

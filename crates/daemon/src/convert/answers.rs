@@ -26,6 +26,8 @@ pub(crate) fn sandbox(row: SandboxRow) -> api::Sandbox {
             cpu_millis: spec.limits.cpu_millis,
             pids: spec.limits.pids,
             disk_mib: spec.limits.disk_mib,
+            disk_mib_per_second: spec.rates.disk_mib_per_second,
+            network_mib_per_second: spec.rates.network_mib_per_second,
         },
         env: spec.env,
         labels: spec.labels,

@@ -6,9 +6,9 @@ use burrow_api::{
     CreateExec, CreateSandbox, CreateService, LimitsRequest, RestartPolicy, SandboxState, Scope, StdinMode,
     UpdateSandbox, defaults,
 };
-use burrow_engine::{CreateOptions, ExecOptions, LimitsChange, UpdateOptions};
+use burrow_engine::{CreateOptions, ExecOptions, LimitsChange, RatesChange, UpdateOptions};
 use burrow_guest::protocol;
-use burrow_model::{Lifetime, Name, NetworkPolicy, ServiceSpec};
+use burrow_model::{Lifetime, Name, NetworkPolicy, Rates, ServiceSpec};
 
 use super::checks::{check_path, check_text, image_reference, label, name, user, variable};
 use super::network::{network_change, network_policy};
@@ -64,12 +64,18 @@ pub(crate) fn create_options(
     image_reference("image", &image)?;
     let driver = request.driver.unwrap_or_else(|| defaults.driver.clone());
     check_word("driver", &driver)?;
+    let limits = request.limits.unwrap_or_default();
     Ok(CreateOptions {
         name: named,
         if_not_exists: request.if_not_exists,
         image,
         driver,
-        limits: change(request.limits.unwrap_or_default()).apply(defaults.limits),
+        limits: change(limits).apply(defaults.limits),
+        // A rate of 0 is refused as what it says: nothing would ever pass.
+        rates: Rates {
+            disk_mib_per_second: limits.disk_mib_per_second,
+            network_mib_per_second: limits.network_mib_per_second,
+        },
         env: request.env,
         labels: request.labels,
         workdir: request.workdir,
@@ -103,8 +109,17 @@ pub(crate) fn expires(field: &str, ttl_seconds: Option<u64>, now_ms: u64) -> Res
 }
 
 fn change(request: LimitsRequest) -> LimitsChange {
-    let LimitsRequest { ram_mib, cpu_millis, pids, disk_mib } = request;
+    let LimitsRequest { ram_mib, cpu_millis, pids, disk_mib, .. } = request;
     LimitsChange { ram_mib, cpu_millis, pids, disk_mib }
+}
+
+/// 0 takes a bound away.
+fn rates_change(request: LimitsRequest) -> RatesChange {
+    let bound = |rate: Option<u32>| rate.map(|rate| Some(rate).filter(|rate| *rate > 0));
+    RatesChange {
+        disk_mib_per_second: bound(request.disk_mib_per_second),
+        network_mib_per_second: bound(request.network_mib_per_second),
+    }
 }
 
 pub(crate) fn update_options(request: UpdateSandbox) -> Result<UpdateOptions, ApiError> {
@@ -117,9 +132,11 @@ pub(crate) fn update_options(request: UpdateSandbox) -> Result<UpdateOptions, Ap
     for (key, value) in &request.env {
         variable("env", key, value.as_deref().unwrap_or_default())?;
     }
+    let limits = request.limits.unwrap_or_default();
     Ok(UpdateOptions {
         name: new_name,
-        limits: change(request.limits.unwrap_or_default()),
+        limits: change(limits),
+        rates: rates_change(limits),
         labels: request.labels,
         env: request.env,
         services: BTreeMap::<Name, Option<ServiceSpec>>::new(),
@@ -309,6 +326,21 @@ mod tests {
         assert_eq!(options.image, "debian");
         assert_eq!(options.lifetime, Lifetime::Persistent { expires_ms: Some(61_000) });
         assert_eq!(options.sleep, operator().sleep);
+    }
+
+    #[test]
+    fn rates_are_none_unless_asked_for_and_nothing_takes_one_away() {
+        let options = |json: &str| {
+            let request = serde_json::from_str(json).unwrap();
+            create_options(request, &operator(), &NetworkPolicy::closed(), 0).unwrap()
+        };
+        assert_eq!(options("{}").rates, Rates::unlimited());
+        let rates = options(r#"{"limits": {"disk_mib_per_second": 50}}"#).rates;
+        assert_eq!(rates, Rates { disk_mib_per_second: Some(50), network_mib_per_second: None });
+        let json = r#"{"limits": {"disk_mib_per_second": 0, "ram_mib": 64}}"#;
+        let update = update_options(serde_json::from_str(json).unwrap()).unwrap();
+        let held = Rates { network_mib_per_second: Some(7), ..rates };
+        assert_eq!(update.rates.apply(held), Rates { disk_mib_per_second: None, ..held });
     }
 
     #[track_caller]

@@ -242,7 +242,9 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::SnapshotBusy { .. }
         | EngineError::SnapshotsLeft { .. } => ErrorCode::SnapshotInUse,
         EngineError::Asleep { .. } => ErrorCode::SandboxAsleep,
-        EngineError::NoHibernate { .. } | EngineError::OtherDriver { .. } => ErrorCode::Unsupported,
+        EngineError::NoHibernate { .. }
+        | EngineError::OtherDriver { .. }
+        | EngineError::NoDiskRate { .. } => ErrorCode::Unsupported,
         EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,
         EngineError::RaceSize { .. } => ErrorCode::InvalidRequest,
         EngineError::Policy(_) | EngineError::ForkCount { .. } | EngineError::AttachedMax { .. } => {
@@ -452,6 +454,7 @@ fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
         RuntimeError::Restore { .. } | RuntimeError::Unfit { .. } => ErrorCode::RestoreFailed,
         // What is on a disk is whoever's who wrote it: they are told what is wrong with it.
         RuntimeError::Disks { .. } => ErrorCode::Unprocessable,
+        RuntimeError::NoDiskRate { .. } => ErrorCode::Unsupported,
         RuntimeError::Boot { .. }
         | RuntimeError::BootTimeout { .. }
         | RuntimeError::Launcher { .. }
@@ -637,6 +640,11 @@ mod tests {
                 507,
             ),
             (EngineError::NoHibernate { id: id(), reason: "x".into() }, ErrorCode::Unsupported, 422),
+            (
+                EngineError::NoDiskRate { driver: "container", reason: "x".into() },
+                ErrorCode::Unsupported,
+                422,
+            ),
             (EngineError::DumpMissing { id: id() }, ErrorCode::Damaged, 422),
             (EngineError::ForkCount { given: 0, max: 64 }, ErrorCode::InvalidRequest, 400),
             (

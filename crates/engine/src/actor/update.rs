@@ -6,7 +6,7 @@ use burrow_model::{Request, State};
 
 use super::Actor;
 use crate::engine::{check_limits, check_policies};
-use crate::{EngineError, Guest, UpdateOptions, egress, forms, secrets, services};
+use crate::{EngineError, Guest, UpdateOptions, egress, forms, rates, secrets, services};
 
 impl Actor {
     pub(super) async fn update(&mut self, update: UpdateOptions) -> Result<(), EngineError> {
@@ -18,6 +18,9 @@ impl Actor {
             self.shared.policy.egress.check(&next.spec.network)?;
         }
         check_limits(&next.spec.limits, &self.shared.policy.limits_max)?;
+        if next.spec.rates != self.row.spec.rates {
+            rates::check(&next.spec.rates, &*self.shared.runtime(&next.spec.driver)?)?;
+        }
         check_policies(&next.spec.sleep, next.spec.snapshots.as_ref(), next.spec.rotate.as_ref())?;
         let before = self.row.clone();
         // A renewal is due a whole period after it was asked for, however old the sandbox is.
@@ -60,6 +63,7 @@ impl Actor {
         if old.limits != new.limits {
             live.runtime.set_limits(&self.row.id, &new.limits).await?;
         }
+        rates::change(&self.shared, &self.row.id, &*live.runtime, &old.rates, &new.rates).await?;
         if self.row.state != State::Running {
             // A frozen guest cannot answer; it is told when it is started next.
             return Ok(());
@@ -103,6 +107,7 @@ impl Actor {
 
 fn apply(row: &mut SandboxRow, update: &UpdateOptions) {
     row.spec.limits = update.limits.apply(row.spec.limits);
+    row.spec.rates = update.rates.apply(row.spec.rates);
     if let Some(sleep) = update.sleep {
         row.spec.sleep = sleep;
     }

@@ -16,8 +16,8 @@ use burrow_guest::protocol::{
 use burrow_images::ImageError;
 use burrow_images::recipe::Run;
 use burrow_model::{
-    BUILD_LABEL, Image, ImageConfig, ImageId, ImageOrigin, Lifetime, NetworkPolicy, SandboxId, SleepPolicy,
-    TenantId,
+    BUILD_LABEL, Image, ImageConfig, ImageId, ImageOrigin, Lifetime, NetworkPolicy, Rates, SandboxId,
+    SleepPolicy, TenantId,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -74,6 +74,7 @@ impl<'a> Workshop<'a> {
             image: volume.to_string(),
             driver: engine.shared.tree_driver().to_owned(),
             limits: usual.limits,
+            rates: Rates::unlimited(),
             env: BTreeMap::new(),
             labels: [(BUILD_LABEL.to_owned(), build.to_owned())].into(),
             workdir: None,

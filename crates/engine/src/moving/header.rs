@@ -143,6 +143,7 @@ pub(super) fn read(header: &Header) -> Result<Said, EngineError> {
     check_labels(&header.lineage.labels).ok_or_else(|| refuse("its labels are none"))?;
     check_labels(&spec.labels).ok_or_else(|| refuse("its labels are none"))?;
     spec.limits.check()?;
+    spec.rates.check()?;
     spec.sleep.check()?;
     let memory = MemorySpec { remember: spec.memory.remember, ..MemorySpec::quiet() };
     let network = NetworkPolicy::closed();

@@ -6,6 +6,7 @@ mod egress;
 mod images;
 mod lives;
 mod moving;
+mod rates;
 mod secrets;
 mod sleep;
 mod stock;

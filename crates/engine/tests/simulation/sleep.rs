@@ -20,7 +20,7 @@ use crate::world::{World, create, name, no_change};
 const MINUTE_MS: u64 = 60_000;
 
 /// Looks again and again, for as long as a few rounds of the engine take on a disk that stalls.
-async fn eventually(what: &str, look: impl AsyncFn() -> bool) {
+pub(crate) async fn eventually(what: &str, look: impl AsyncFn() -> bool) {
     for _ in 0..2_400 {
         if look().await {
             return;

@@ -11,7 +11,7 @@ use burrow_egress::faulty::Faulty as FaultyEgress;
 use burrow_egress::sim::SimEgress;
 use burrow_engine::{
     BuildStage, Clock, CreateOptions, EgressSettings, Engine, EngineError, IdlePolicy, ImageBuilder,
-    LimitsChange, ManualClock, NoOwnApi, Policy, Seams, StockPolicy, UpdateOptions,
+    LimitsChange, ManualClock, NoOwnApi, Policy, RatesChange, Seams, StockPolicy, UpdateOptions,
 };
 use burrow_guest::client::{FrameReader, FrameWriter, parse};
 use burrow_guest::protocol::{Frame, Hello, Identity, Reply, Request};
@@ -19,7 +19,7 @@ use burrow_memory::embed::EmbedError;
 use burrow_memory::kv::Expect;
 use burrow_memory::{Embedder, Memory, MemoryOptions, ModelId};
 use burrow_model::{
-    Fails, ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, SandboxId, SleepPolicy, State,
+    Fails, ImageConfig, ImageId, Lifetime, Limits, Name, NetworkPolicy, Rates, SandboxId, SleepPolicy, State,
     TenantId,
 };
 use burrow_network::faulty::Faulty as FaultyNetwork;
@@ -235,6 +235,12 @@ impl World {
             );
             assert!(settled, "{:?} is left {:?}, {context}", row.id, row.state);
         }
+        for row in rows.values().filter(|row| up(row)) {
+            let network = self.network.inner.rate(&row.id).map(|rate| rate.bytes_per_second);
+            let disk = self.runtime.inner.machine(&row.id).and_then(|machine| machine.disk_rate);
+            assert_eq!(network, row.spec.rates.network_bytes_per_second(), "rate of the network, {context}");
+            assert_eq!(disk, row.spec.rates.disk_bytes_per_second(), "rate of the disk, {context}");
+        }
     }
 
     fn volumes_now(&self) -> Vec<SandboxId> {
@@ -283,6 +289,11 @@ pub(crate) fn limits() -> Limits {
     Limits { ram_mib: 512, cpu_millis: 1000, pids: 256, disk_mib: 1024 }
 }
 
+/// Every sandbox has some, so that every walk meets them.
+pub(crate) fn rates() -> Rates {
+    Rates { disk_mib_per_second: Some(50), network_mib_per_second: Some(10) }
+}
+
 pub(crate) fn name(text: &str) -> Name {
     text.parse().unwrap()
 }
@@ -294,6 +305,7 @@ pub(crate) fn create(sandbox: Option<&str>) -> CreateOptions {
         image: "debian".to_owned(),
         driver: "sim".to_owned(),
         limits: limits(),
+        rates: rates(),
         env: BTreeMap::new(),
         labels: BTreeMap::new(),
         workdir: None,
@@ -314,6 +326,7 @@ pub(crate) fn no_change() -> UpdateOptions {
     UpdateOptions {
         name: None,
         limits: LimitsChange { ram_mib: None, cpu_millis: None, pids: None, disk_mib: None },
+        rates: RatesChange::none(),
         labels: BTreeMap::new(),
         env: BTreeMap::new(),
         services: BTreeMap::new(),

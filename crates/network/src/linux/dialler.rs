@@ -17,7 +17,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
+use super::mark;
 use super::namespace::Traveller;
+use super::pace::UNCOUNTED;
 use crate::Dial;
 use crate::address::SANDBOX_V4;
 
@@ -53,10 +55,16 @@ impl Dialler {
     }
 
     /// A TCP socket, not blocking, that lives in `gateway`.
-    async fn socket(&self, gateway: Arc<OwnedFd>) -> io::Result<OwnedFd> {
+    async fn socket(&self, gateway: Arc<OwnedFd>, counted: Counted) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let make =
-            move || Ok(rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?);
+        let make = move || {
+            let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+            match counted {
+                Counted::Yes => {}
+                Counted::No => mark::set(socket.as_fd(), UNCOUNTED)?,
+            }
+            Ok(socket)
+        };
         self.within(gateway, make).await
     }
 
@@ -134,9 +142,23 @@ pub(super) struct GatewayDial {
     pub(super) gateway: Arc<Gateway>,
 }
 
+/// Whether a rate counts what passes.
+#[derive(Clone, Copy, Debug)]
+enum Counted {
+    Yes,
+    No,
+}
+
 impl GatewayDial {
-    async fn connect(&self, port: u16) -> io::Result<TcpStream> {
-        let socket = self.dialler.socket(self.gateway.namespace()?).await?;
+    async fn dial_in_time(&self, port: u16, counted: Counted) -> io::Result<TcpStream> {
+        match tokio::time::timeout(DIAL_TIMEOUT, self.connect(port, counted)).await {
+            Ok(outcome) => outcome,
+            Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "the sandbox did not answer")),
+        }
+    }
+
+    async fn connect(&self, port: u16, counted: Counted) -> io::Result<TcpStream> {
+        let socket = self.dialler.socket(self.gateway.namespace()?, counted).await?;
         let socket = TcpSocket::from_std_stream(socket.into());
         // Requests to a guest are small and waited for: holding one back to fill a packet only adds delay.
         socket.set_nodelay(true)?;
@@ -149,9 +171,10 @@ impl GatewayDial {
 #[async_trait]
 impl Dial for GatewayDial {
     async fn dial(&self, port: u16) -> io::Result<TcpStream> {
-        match tokio::time::timeout(DIAL_TIMEOUT, self.connect(port)).await {
-            Ok(outcome) => outcome,
-            Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, "the sandbox did not answer")),
-        }
+        self.dial_in_time(port, Counted::Yes).await
+    }
+
+    async fn dial_uncounted(&self, port: u16) -> io::Result<TcpStream> {
+        self.dial_in_time(port, Counted::No).await
     }
 }

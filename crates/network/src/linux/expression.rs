@@ -36,11 +36,14 @@ const NFT_REG_1: u32 = 1;
 const NFT_META_MARK: u32 = 3;
 const NFT_META_IIF: u32 = 4;
 const NFT_META_IIFNAME: u32 = 6;
+const NFT_META_OIFNAME: u32 = 7;
 const NFT_META_IIFTYPE: u32 = 8;
 const NFT_META_NFPROTO: u32 = 15;
 const NFT_META_L4PROTO: u32 = 16;
 const NFT_SOCKET_TRANSPARENT: u32 = 0;
+const NFT_SOCKET_MARK: u32 = 1;
 const NFT_LIMIT_PACKETS: u32 = 0;
+const NFT_LIMIT_BYTES: u32 = 1;
 /// The limit matches what is *over* it.
 const NFT_LIMIT_INVERTED: u32 = 1;
 const NFT_CMP_EQ: u32 = 0;
@@ -60,7 +63,7 @@ pub(super) enum Transport {
 
 /// Packets let through per second, and how many at once after a quiet time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rate {
+pub(super) struct PacketRate {
     pub(super) per_second: u64,
     pub(super) burst: u32,
 }
@@ -104,9 +107,11 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
     }
 
     pub(super) fn interface_is_not(self, name: &str) -> Self {
-        let mut padded = [0; IFNAMSIZ];
-        padded[..name.len()].copy_from_slice(name.as_bytes());
-        self.load_meta(NFT_META_IIFNAME).compare(NFT_CMP_NEQ, &padded)
+        self.load_meta(NFT_META_IIFNAME).compare(NFT_CMP_NEQ, &padded(name))
+    }
+
+    pub(super) fn leaves_not_by(self, name: &str) -> Self {
+        self.load_meta(NFT_META_OIFNAME).compare(NFT_CMP_NEQ, &padded(name))
     }
 
     pub(super) fn comes_by_ethernet(self) -> Self {
@@ -159,13 +164,39 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
             .compare(NFT_CMP_EQ, &[0])
     }
 
+    /// For a socket here that bears this mark.
+    pub(super) fn is_for_marked(self, mark: u32) -> Self {
+        self.expression("socket", |data| {
+            data.put_be32(1, NFT_SOCKET_MARK);
+            data.put_be32(2, NFT_REG_1);
+        })
+        .compare(NFT_CMP_EQ, &mark.to_ne_bytes())
+    }
+
+    /// From a socket here that bears this mark.
+    pub(super) fn is_of_marked(self, mark: u32) -> Self {
+        self.load_meta(NFT_META_MARK).compare(NFT_CMP_EQ, &mark.to_ne_bytes())
+    }
+
     /// One more than `rate` allows.
-    pub(super) fn exceeds(self, rate: Rate) -> Self {
+    pub(super) fn exceeds(self, rate: PacketRate) -> Self {
         self.expression("limit", |data| {
             data.put(1, &rate.per_second.to_be_bytes());
             data.put(2, &1_u64.to_be_bytes());
             data.put_be32(3, rate.burst);
             data.put_be32(4, NFT_LIMIT_PACKETS);
+            data.put_be32(5, NFT_LIMIT_INVERTED);
+        })
+    }
+
+    /// More bytes than this in a second. After a quiet time, a second's worth at once: the kernel's bucket is never
+    /// smaller, whatever burst it is told.
+    pub(super) fn exceeds_bytes(self, per_second: u64) -> Self {
+        self.expression("limit", |data| {
+            data.put(1, &per_second.to_be_bytes());
+            data.put(2, &1_u64.to_be_bytes());
+            data.put_be32(3, 0);
+            data.put_be32(4, NFT_LIMIT_BYTES);
             data.put_be32(5, NFT_LIMIT_INVERTED);
         })
     }
@@ -260,4 +291,11 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
         });
         self
     }
+}
+
+/// An interface's name as the kernel compares it.
+fn padded(name: &str) -> [u8; IFNAMSIZ] {
+    let mut padded = [0; IFNAMSIZ];
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    padded
 }

@@ -15,14 +15,17 @@ mod dialler;
 mod doors;
 mod expression;
 mod interfaces;
+mod mark;
 mod namespace;
 mod netlink;
+mod pace;
 mod plug;
 mod pool;
 mod probe;
 mod rules;
 mod run_dir;
 pub mod slot;
+mod table;
 mod tap;
 
 use std::collections::HashMap;
@@ -36,10 +39,11 @@ use async_trait::async_trait;
 use burrow_model::SandboxId;
 
 use self::dialler::{Dialler, Gateway, GatewayDial};
+use self::netlink::{Protocol, Socket};
 use self::plug::GatewayPlug;
 use self::pool::Pool;
 use self::run_dir::RunDir;
-use crate::{Attachment, Dial, Doors, Link, Network, NetworkError};
+use crate::{Attachment, Dial, Doors, Link, Network, NetworkError, Rate};
 
 pub use self::namespace::{UID_BASE, UID_COUNT, random_owner, user_namespace};
 pub use self::netlink::SlotError;
@@ -195,6 +199,16 @@ impl Network for LinuxNetwork {
         let namespace = self.namespace(id).await?;
         let opened = self.dialler.within(namespace, doors::open_own).await;
         opened.map_err(step("open the own door", id))
+    }
+
+    async fn set_rate(&self, id: &SandboxId, rate: Option<Rate>) -> Result<(), NetworkError> {
+        let namespace = self.namespace(id).await?;
+        let opened = self.dialler.within(namespace, || Socket::open(Protocol::Netfilter)).await;
+        let filter = opened.map_err(step(pace::STEP, id))?;
+        // In turn, so that of two rates the later one is in force, also when whoever gave the earlier did not wait.
+        self.in_turn(move |_| filter.run(&pace::load(rate)).map_err(|error| error.source))
+            .await
+            .map_err(step(pace::STEP, id))
     }
 
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {

@@ -25,6 +25,8 @@ const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 /// Make it; fail if it is already there.
 pub(super) const CREATE: u16 = 0x400 | 0x200;
+/// Make it, unless it is already there.
+pub(super) const ENSURE: u16 = 0x400;
 /// Add it after those already there.
 pub(super) const APPEND: u16 = 0x400 | 0x800;
 

@@ -39,55 +39,30 @@
 //! Spoken to the kernel directly: starting `nft` would take half of the time a slot costs. A test compares what
 //! `nft` reads back with the text above.
 
-use super::expression::{Header, NFPROTO_IPV4, NFPROTO_IPV6, Rate, Rule, Transport};
+use super::expression::{Header, NFPROTO_IPV4, NFPROTO_IPV6, PacketRate, Rule, Transport};
 use super::interfaces::{Families, GATEWAY_INTERFACE, HANDED_OVER};
-use super::netlink::{APPEND, Attributes, Batch, CREATE};
+use super::netlink::Batch;
+use super::table::{Chain, Hook, NF_ACCEPT, NF_DROP, Table};
 use crate::address::{
     DNS_PORT, EGRESS_PORT, GATEWAY_V4, GATEWAY_V6, OWN_PORT, SANDBOX_HARDWARE, SANDBOX_V4, SANDBOX_V6,
 };
 
 const TABLE: &str = "burrow";
-const PREROUTING: &str = "prerouting";
-const FORWARD: &str = "forward";
 
 /// What a failure to load any of it is called.
 const STEP: &str = "load the gateway's rules";
 
 /// New connections per sandbox. Far above what programs do (a package manager opens some dozens at once); below what
 /// would keep whoever accepts them from serving the others. One more is dropped, and tried again by its kernel.
-const CONNECTIONS: Rate = Rate { per_second: 2_000, burst: 8_000 };
+const CONNECTIONS: PacketRate = PacketRate { per_second: 2_000, burst: 8_000 };
 
 /// Questions to the resolver per sandbox, likewise.
-const QUESTIONS: Rate = Rate { per_second: 2_000, burst: 2_000 };
+const QUESTIONS: PacketRate = PacketRate { per_second: 2_000, burst: 2_000 };
 
-// From <linux/netfilter/nfnetlink.h> and <linux/netfilter.h>.
-const NFPROTO_INET: u8 = 1;
-const NFNL_SUBSYS_NFTABLES: u16 = 10;
-const NFNL_MSG_BATCH_BEGIN: u16 = 16;
-const NFNL_MSG_BATCH_END: u16 = 17;
-const NF_DROP: u32 = 0;
-const NF_ACCEPT: u32 = 1;
-const NF_INET_PRE_ROUTING: u32 = 0;
-const NF_INET_FORWARD: u32 = 2;
-/// After fragments were put together (-400), before routing decides anything.
-const PRIORITY_MANGLE: i32 = -150;
-const PRIORITY_FILTER: i32 = 0;
-
-// From <linux/netfilter/nf_tables.h>.
-const NFT_MSG_NEWTABLE: u16 = 0;
-const NFT_MSG_NEWCHAIN: u16 = 3;
-const NFT_MSG_NEWRULE: u16 = 6;
-const NFTA_TABLE_NAME: u16 = 1;
-const NFTA_CHAIN_TABLE: u16 = 1;
-const NFTA_CHAIN_NAME: u16 = 3;
-const NFTA_CHAIN_HOOK: u16 = 4;
-const NFTA_CHAIN_POLICY: u16 = 5;
-const NFTA_CHAIN_TYPE: u16 = 7;
-const NFTA_HOOK_HOOKNUM: u16 = 1;
-const NFTA_HOOK_PRIORITY: u16 = 2;
-const NFTA_RULE_TABLE: u16 = 1;
-const NFTA_RULE_CHAIN: u16 = 2;
-const NFTA_RULE_EXPRESSIONS: u16 = 4;
+/// After fragments were put together (-400), before routing decides anything: nft calls it `mangle`.
+const PREROUTING: Chain =
+    Chain { name: "prerouting", hook: Hook::Prerouting, priority: -150, policy: NF_DROP };
+const FORWARD: Chain = Chain { name: "forward", hook: Hook::Forward, priority: 0, policy: NF_DROP };
 
 /// Adds the whole table to a batch for the netfilter socket of a fresh namespace. A kernel that speaks both families
 /// loads the rules of both or none: there is no sandbox whose v6 is not filtered.
@@ -96,16 +71,11 @@ pub(super) fn load(families: Families) -> Batch {
 }
 
 fn load_for(ends: &[Ends]) -> Batch {
-    let mut batch = Batch::default();
-    // The bracket names the subsystem its content is for, in network order.
-    let bracket = [&[0, 0][..], &NFNL_SUBSYS_NFTABLES.to_be_bytes()].concat();
-    batch.bracket(STEP, NFNL_MSG_BATCH_BEGIN, &bracket);
-    add(&mut batch, NFT_MSG_NEWTABLE, CREATE, |table| table.put_text(NFTA_TABLE_NAME, TABLE));
-    add_chain(&mut batch, PREROUTING, NF_INET_PRE_ROUTING, PRIORITY_MANGLE);
-    add_chain(&mut batch, FORWARD, NF_INET_FORWARD, PRIORITY_FILTER);
-    add_rules(&mut batch, ends);
-    batch.bracket(STEP, NFNL_MSG_BATCH_END, &bracket);
-    batch
+    let mut table = Table::fresh(TABLE, STEP);
+    table.chain(PREROUTING);
+    table.chain(FORWARD);
+    add_rules(&mut table, ends);
+    table.finish()
 }
 
 /// The addresses of one family, as rules name them.
@@ -142,71 +112,48 @@ impl Ends {
     }
 }
 
-fn add_rules(batch: &mut Batch, ends: &[Ends]) {
-    add_rule(batch, |rule| rule.interface_is_loopback().verdict(NF_ACCEPT));
-    add_rule(batch, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_DROP));
-    add_rule(batch, |rule| {
+fn add_rules(table: &mut Table, ends: &[Ends]) {
+    table.rule(PREROUTING, |rule| rule.interface_is_loopback().verdict(NF_ACCEPT));
+    table.rule(PREROUTING, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_DROP));
+    table.rule(PREROUTING, |rule| {
         rule.comes_by_ethernet().field_is_not(Header::EthernetSource, &SANDBOX_HARDWARE).verdict(NF_DROP);
     });
     for ends in ends {
-        add_rule(batch, |rule| {
+        table.rule(PREROUTING, |rule| {
             let rule = ends.sent_to_gateway(rule).speaks(Transport::Tcp);
             rule.continues_what_an_own_socket_began().verdict(NF_ACCEPT);
         });
     }
     for ends in ends.iter().filter(|ends| ends.family == NFPROTO_IPV6) {
-        add_rule(batch, |rule| ends.sent_by_sandbox(rule).says_neighbour_discovery().verdict(NF_ACCEPT));
+        table.rule(PREROUTING, |rule| {
+            ends.sent_by_sandbox(rule).says_neighbour_discovery().verdict(NF_ACCEPT)
+        });
     }
-    add_rule(batch, |rule| rule.speaks(Transport::Tcp).opens().exceeds(CONNECTIONS).verdict(NF_DROP));
-    add_rule(batch, |rule| {
+    table.rule(PREROUTING, |rule| rule.speaks(Transport::Tcp).opens().exceeds(CONNECTIONS).verdict(NF_DROP));
+    table.rule(PREROUTING, |rule| {
         rule.speaks(Transport::Udp).goes_to_port(DNS_PORT).exceeds(QUESTIONS).verdict(NF_DROP);
     });
     for ends in ends {
         for transport in [Transport::Udp, Transport::Tcp] {
-            add_rule(batch, |rule| {
+            table.rule(PREROUTING, |rule| {
                 let rule = ends.sent_to_gateway(rule).speaks(transport);
                 rule.goes_to_port(DNS_PORT).verdict(NF_ACCEPT);
             });
         }
     }
     for ends in ends {
-        add_rule(batch, |rule| {
+        table.rule(PREROUTING, |rule| {
             let rule = ends.sent_to_gateway(rule).speaks(Transport::Tcp);
             rule.goes_to_port(OWN_PORT).verdict(NF_ACCEPT);
         });
     }
     // Last: what is not handed over because no door is open meets no rule any more.
     for ends in ends {
-        add_rule(batch, |rule| {
+        table.rule(PREROUTING, |rule| {
             let rule = ends.sent_by_sandbox(rule).speaks(Transport::Tcp);
             rule.hand_over(ends.family, EGRESS_PORT, HANDED_OVER).verdict(NF_ACCEPT);
         });
     }
-}
-
-fn add_chain(batch: &mut Batch, name: &str, hook: u32, priority: i32) {
-    add(batch, NFT_MSG_NEWCHAIN, CREATE, |chain| {
-        chain.put_text(NFTA_CHAIN_TABLE, TABLE);
-        chain.put_text(NFTA_CHAIN_NAME, name);
-        chain.nest(NFTA_CHAIN_HOOK, |attributes| {
-            attributes.put_be32(NFTA_HOOK_HOOKNUM, hook);
-            attributes.put(NFTA_HOOK_PRIORITY, &priority.to_be_bytes());
-        });
-        chain.put_be32(NFTA_CHAIN_POLICY, NF_DROP);
-        chain.put_text(NFTA_CHAIN_TYPE, "filter");
-    });
-}
-
-fn add_rule(batch: &mut Batch, describe: impl FnOnce(Rule<'_, '_>)) {
-    add(batch, NFT_MSG_NEWRULE, APPEND, |rule| {
-        rule.put_text(NFTA_RULE_TABLE, TABLE);
-        rule.put_text(NFTA_RULE_CHAIN, PREROUTING);
-        rule.nest(NFTA_RULE_EXPRESSIONS, |list| describe(Rule::new(list)));
-    });
-}
-
-fn add(batch: &mut Batch, message: u16, flags: u16, attributes: impl FnOnce(&mut Attributes<'_>)) {
-    batch.add(STEP, (NFNL_SUBSYS_NFTABLES << 8) | message, flags, &[NFPROTO_INET, 0, 0, 0], attributes);
 }
 
 #[cfg(test)]

@@ -322,6 +322,16 @@ impl Runtime for ContainerRuntime {
         .await
     }
 
+    async fn set_disk_rate(&self, id: &SandboxId, bytes_per_second: Option<u64>) -> Result<(), RuntimeError> {
+        match bytes_per_second {
+            None => Ok(()),
+            Some(_) => {
+                let reason = probe::NO_DISK_RATE.to_owned();
+                Err(RuntimeError::NoDiskRate { id: id.clone(), reason })
+            }
+        }
+    }
+
     async fn incidents(&self, id: &SandboxId) -> Result<Incidents, RuntimeError> {
         self.work(id, |shared, id| {
             let group = shared.group(id)?;

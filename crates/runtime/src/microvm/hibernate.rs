@@ -78,7 +78,10 @@ impl Shared {
         let ram = Ram { pid: options.machine.pid, address, bytes: state.model.ram_bytes() };
         let prepared = ram.prepare(new_file(&options.images.join(RAM))?)?;
         // What the guest has written so far need not be waited for while it stands still.
-        if !was_paused && let Err(error) = session.with_agent(|agent| agent.sync(AGENT_TIMEOUT)) {
+        if !was_paused
+            && let Err(error) =
+                session.unhindered(|session| session.with_agent(|agent| agent.sync(AGENT_TIMEOUT)))
+        {
             tracing::warn!(%id, %error, "a machine does not write what it has to before it is written down");
         }
         disk::open(&options.root, true)?.sync_data()?;

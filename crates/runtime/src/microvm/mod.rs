@@ -38,6 +38,7 @@ mod restore;
 mod session;
 mod stream;
 mod template;
+mod throttle;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -336,6 +337,10 @@ impl Runtime for MicrovmRuntime {
     async fn set_limits(&self, id: &SandboxId, limits: &Limits) -> Result<(), RuntimeError> {
         let limits = *limits;
         self.work(id, move |shared, id| shared.set_limits(id, &limits)).await
+    }
+
+    async fn set_disk_rate(&self, id: &SandboxId, bytes_per_second: Option<u64>) -> Result<(), RuntimeError> {
+        self.work(id, move |shared, id| shared.set_disk_rate(id, bytes_per_second)).await
     }
 
     async fn incidents(&self, id: &SandboxId) -> Result<Incidents, RuntimeError> {

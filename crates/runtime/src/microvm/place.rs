@@ -46,6 +46,9 @@ pub(super) struct State {
     pub(super) pids: u32,
     /// How large its disk is, as far as the machine knows.
     pub(super) disk_mib: u32,
+    /// What its disk is held to while it runs, in bytes per second.
+    #[serde(default)]
+    pub(super) disk_rate: Option<u64>,
     /// It came from a dump and does not know it yet.
     pub(super) unsettled: Option<Unsettled>,
 }
@@ -58,7 +61,7 @@ pub(super) struct Unsettled {
 impl State {
     pub(super) fn new(model: Model, limits: &Limits) -> Self {
         let Limits { ram_mib, cpu_millis, pids, disk_mib } = *limits;
-        Self { model, ram_mib, cpu_millis, pids, disk_mib, unsettled: None }
+        Self { model, ram_mib, cpu_millis, pids, disk_mib, disk_rate: None, unsettled: None }
     }
 
     pub(super) fn set_limits(&mut self, limits: &Limits) {

@@ -93,6 +93,7 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
         // Emulated ones are kept apart as well, but nobody wants them unasked.
         isolates_by_hardware: acceleration.accelerator == Accelerator::Kvm && available == Ability::Yes,
         note: Some(format!("machines run by {by}{slowly}: {}", acceleration.reason)),
+        disk_rate: available.clone(),
         available,
         limits,
     };

@@ -66,6 +66,7 @@ impl Shared {
         group.thaw().map_err(step("resume the machine", id))?;
         let mut state = self.places.state(id).map_err(step("read what the machine is", id))?;
         let mut session = self.session(id);
+        session.hinder().map_err(step("set the disk's rate", id))?;
         session.go_on().map_err(step("resume the machine", id))?;
         let unsettled = state.unsettled.take();
         let settle = Settle {
@@ -109,7 +110,8 @@ impl Shared {
         if self.live(id)?.is_frozen().map_err(step("look at the machine", id))? {
             return Ok(());
         }
-        let synced = self.session(id).with_agent(|agent| agent.sync(AGENT_TIMEOUT));
+        let mut session = self.session(id);
+        let synced = session.unhindered(|session| session.with_agent(|agent| agent.sync(AGENT_TIMEOUT)));
         synced.map_err(step("have the machine write what it has to", id))
     }
 
@@ -138,7 +140,8 @@ impl Shared {
             let mut session = self.session(id);
             let settle = Settle { hostname: None, pids: state.pids, reset: false };
             session.settle(&settle).map_err(step("tell the machine its limits", id))?;
-            session.grow(&mut state, limits.disk_mib).map_err(step("grow the disk", id))?;
+            let grown = session.unhindered(|session| session.grow(&mut state, limits.disk_mib));
+            grown.map_err(step("grow the disk", id))?;
         }
         self.places.write_state(id, &state).map_err(step("write what the machine is", id))
     }
@@ -150,10 +153,22 @@ impl Session<'_> {
         if !self.with_qmp(Qmp::is_running)? {
             return Ok(());
         }
+        self.unhinder()?;
         if let Err(error) = self.with_agent(|agent| agent.hold(AGENT_TIMEOUT)) {
             tracing::warn!(id = %self.id, %error, "the processes of a machine could not be stopped one by one");
         }
-        self.run("stop", json!({})).map(drop)
+        let stopped = self.run("stop", json!({})).map(drop);
+        if stopped.is_err()
+            && let Err(error) = self.hinder()
+        {
+            tracing::warn!(id = %self.id, %error, "a machine that was not stopped has lost the rate of its disk");
+        }
+        stopped
+    }
+
+    /// What its disk is held to while it runs.
+    pub(super) fn disk_rate(&self) -> io::Result<Option<u64>> {
+        Ok(self.shared.places.state(self.id)?.disk_rate)
     }
 
     pub(super) fn go_on(&mut self) -> io::Result<()> {

@@ -44,6 +44,14 @@ fn main() {
                 Err(error) => println!("{error}"),
             }
         }
+        // The same, but nobody waits until it is on the disk.
+        ["scribble", path, mib] => {
+            let mut file = fs::File::create(path).unwrap();
+            match (0..mib.parse::<u32>().unwrap()).try_for_each(|_| file.write_all(&[1; 1 << 20])) {
+                Ok(()) => println!("ok"),
+                Err(error) => println!("{error}"),
+            }
+        }
         ["now"] => {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
             println!("{}", now.as_secs());

@@ -4,6 +4,7 @@
 
 mod forks;
 mod isolation;
+mod rates;
 mod reader;
 mod support;
 

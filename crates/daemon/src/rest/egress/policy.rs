@@ -8,7 +8,7 @@ use axum::extract::State;
 use burrow_api::policy::{PolicyDocument, RuleDocument, Step, check};
 use burrow_api::{BudgetLeft, EgressRequestRule, ErrorCode, Sandbox};
 use burrow_catalog::SandboxRow;
-use burrow_engine::{LimitsChange, NetworkChange, UpdateOptions};
+use burrow_engine::{LimitsChange, NetworkChange, RatesChange, UpdateOptions};
 use burrow_model::network::RequestRule;
 use burrow_model::{Name, NetworkPolicy, SecretSpec, TenantId};
 
@@ -66,6 +66,7 @@ fn replaced(network: NetworkPolicy) -> UpdateOptions {
     UpdateOptions {
         name: None,
         limits: LimitsChange { ram_mib: None, cpu_millis: None, pids: None, disk_mib: None },
+        rates: RatesChange::none(),
         labels: Default::default(),
         env: Default::default(),
         services: Default::default(),

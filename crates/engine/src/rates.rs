@@ -1,0 +1,97 @@
+//! Holds sandboxes to their rates: of the disk by the runtime, of the network by its gateway.
+//!
+//! Both are forgotten with what they are set on, the machine and the network, and nobody else remembers them. So they are
+//! set whenever one of these is made, and again when a sandbox is adopted: an earlier daemon may have died between setting
+//! one and writing it down, or the other way round.
+
+use burrow_catalog::SandboxRow;
+use burrow_model::{Rates, SandboxId};
+use burrow_network::Rate;
+use burrow_runtime::{Ability, Runtime};
+
+use crate::EngineError;
+use crate::shared::Shared;
+
+/// What is asked for must make sense, and be within what the driver can do.
+pub(crate) fn check(rates: &Rates, runtime: &dyn Runtime) -> Result<(), EngineError> {
+    rates.check()?;
+    match runtime.capabilities().disk_rate {
+        Ability::No { reason, .. } if rates.disk_mib_per_second.is_some() => {
+            Err(EngineError::NoDiskRate { driver: runtime.name(), reason })
+        }
+        Ability::No { .. } | Ability::Yes => Ok(()),
+    }
+}
+
+/// Of a network that was just connected, before anything is plugged into it.
+pub(crate) async fn hold_network(shared: &Shared, row: &SandboxRow) -> Result<(), EngineError> {
+    match row.spec.rates.network_bytes_per_second() {
+        Some(_) => set_network(shared, &row.id, &row.spec.rates).await,
+        None => Ok(()),
+    }
+}
+
+/// Of a machine that was just made.
+pub(crate) async fn hold_disk(row: &SandboxRow, runtime: &dyn Runtime) -> Result<(), EngineError> {
+    match row.spec.rates.disk_bytes_per_second() {
+        Some(rate) => Ok(runtime.set_disk_rate(&row.id, Some(rate)).await?),
+        None => Ok(()),
+    }
+}
+
+/// Of a sandbox that is up, in place of what it was held to before.
+pub(crate) async fn change(
+    shared: &Shared,
+    id: &SandboxId,
+    runtime: &dyn Runtime,
+    before: &Rates,
+    after: &Rates,
+) -> Result<(), EngineError> {
+    if before.network_mib_per_second != after.network_mib_per_second {
+        set_network(shared, id, after).await?;
+    }
+    if before.disk_mib_per_second != after.disk_mib_per_second {
+        runtime.set_disk_rate(id, after.disk_bytes_per_second()).await?;
+    }
+    Ok(())
+}
+
+/// Of a sandbox that ran before this daemon did. It is kept whatever happens.
+pub(crate) async fn adopt(shared: &Shared, row: &SandboxRow, runtime: &dyn Runtime) {
+    let held = async {
+        set_network(shared, &row.id, &row.spec.rates).await?;
+        runtime.set_disk_rate(&row.id, row.spec.rates.disk_bytes_per_second()).await?;
+        Ok::<_, EngineError>(())
+    };
+    if let Err(error) = held.await {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(sandbox = %row.id, error, "an adopted sandbox may have other rates than it should");
+    }
+}
+
+async fn set_network(shared: &Shared, id: &SandboxId, rates: &Rates) -> Result<(), EngineError> {
+    let rate = rates.network_bytes_per_second().map(|bytes_per_second| Rate { bytes_per_second });
+    Ok(shared.seams.network.set_rate(id, rate).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use burrow_runtime::sim::Sim;
+
+    use super::*;
+
+    #[test]
+    fn what_the_driver_cannot_do_is_refused_beforehand() {
+        let unable = Sim::without_disk_rate("it has no disk");
+        let network = Rates { network_mib_per_second: Some(1), ..Rates::unlimited() };
+        check(&network, &unable).unwrap();
+        let disk = Rates { disk_mib_per_second: Some(1), ..network };
+        check(&disk, &Sim::default()).unwrap();
+        let refused = check(&disk, &unable).unwrap_err();
+        let said = "the disk of a sandbox of the driver `sim` cannot be held to a rate: it has no disk";
+        assert_eq!(refused.to_string(), said);
+        assert!(refused.hint().unwrap().contains("--isolation microvm"));
+        let nonsense = Rates { network_mib_per_second: Some(0), ..network };
+        assert!(check(&nonsense, &unable).unwrap_err().hint().unwrap().contains("leave it out"));
+    }
+}

@@ -1,0 +1,119 @@
+//! How fast a sandbox's network is: a second table in its gateway namespace, there only while there is a rate.
+//!
+//! ```text
+//! table inet burrow_pace {
+//!   chain sent { type filter hook prerouting priority mangle + 1; policy accept;
+//!     iifname != "gw0" accept
+//!     socket mark 0x00000002 accept
+//!     limit rate over 10 mbytes/second drop
+//!   }
+//!   chain received { type filter hook output priority filter; policy accept;
+//!     oifname != "gw0" accept
+//!     meta mark 0x00000002 accept
+//!     limit rate over 10 mbytes/second drop
+//!   }
+//! }
+//! ```
+//!
+//! In words. Each way has its own bucket, which fills at the rate and holds a second's worth; what finds it empty is
+//! dropped, and its sender's TCP tries again later. What the other table drops has been dropped by then, so it is not
+//! counted. Nor is what the daemon has to say to the agent inside, and what that answers: a sandbox that uses up its rate can
+//! still be looked into and stopped. Those packets are told by the daemon's own sockets, which bear a mark; nothing that a
+//! sandbox writes into a packet makes it one of them.
+//!
+//! Dropping needs no queue that somebody would have to bound, and names interfaces instead of belonging to one: a wire
+//! that is plugged in anew, as of a restored machine, is paced from its first packet on.
+
+use super::interfaces::GATEWAY_INTERFACE;
+use super::netlink::Batch;
+use super::table::{Chain, Hook, NF_ACCEPT, NF_DROP, Table};
+use crate::Rate;
+
+const TABLE: &str = "burrow_pace";
+
+/// What the sockets bear whose packets are not counted. Another than `HANDED_OVER`, by which packets are routed.
+pub(super) const UNCOUNTED: u32 = 2;
+
+/// What a failure to load any of it is called.
+pub(super) const STEP: &str = "set the network's rate";
+
+/// After the chain of the other table, which has dropped what is not for anybody.
+const SENT: Chain = Chain { name: "sent", hook: Hook::Prerouting, priority: -149, policy: NF_ACCEPT };
+const RECEIVED: Chain = Chain { name: "received", hook: Hook::Output, priority: 0, policy: NF_ACCEPT };
+
+/// What makes this rate, and no other, the one of a gateway namespace.
+pub(super) fn load(rate: Option<Rate>) -> Batch {
+    let Some(rate) = rate else { return Table::removing(TABLE, STEP).finish() };
+    let mut table = Table::replacing(TABLE, STEP);
+    table.chain(SENT);
+    table.chain(RECEIVED);
+    table.rule(SENT, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
+    table.rule(SENT, |rule| rule.is_for_marked(UNCOUNTED).verdict(NF_ACCEPT));
+    table.rule(RECEIVED, |rule| rule.leaves_not_by(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
+    table.rule(RECEIVED, |rule| rule.is_of_marked(UNCOUNTED).verdict(NF_ACCEPT));
+    for chain in [SENT, RECEIVED] {
+        table.rule(chain, |rule| rule.exceeds_bytes(rate.bytes_per_second).verdict(NF_DROP));
+    }
+    table.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::linux::interfaces::Families;
+    use crate::linux::namespace::Traveller;
+    use crate::linux::netlink::{Protocol, Socket};
+    use crate::linux::rules;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn documented() -> Vec<String> {
+        let lines = include_str!("pace.rs").lines().skip_while(|line| *line != "//! ```text").skip(1);
+        let block = lines.take_while(|line| *line != "//! ```");
+        words(&block.map(|line| line.trim_start_matches("//!")).collect::<String>())
+    }
+
+    /// Loads one after the other into a fresh namespace, and says what the kernel then holds of `table`.
+    fn loaded(batches: &[Batch], table: &str) -> String {
+        let visit = || {
+            let filter = Socket::open(Protocol::Netfilter)?;
+            for batch in batches {
+                filter.run(batch).map_err(|error| error.source)?;
+            }
+            Command::new("nft").args(["list", "table", "inet", table]).output()
+        };
+        let listed = Traveller::new().unwrap().visit_new(visit).unwrap().1;
+        String::from_utf8(listed.stdout).unwrap()
+    }
+
+    fn rate(mib: u64) -> Option<Rate> {
+        Some(Rate { bytes_per_second: mib << 20 })
+    }
+
+    #[test]
+    fn the_kernel_holds_the_rules_that_are_documented_however_often_they_are_set() {
+        for before in [vec![], vec![rate(1)], vec![rate(10), None, None]] {
+            let all = before.into_iter().chain([rate(10)]).map(load).collect::<Vec<_>>();
+            assert_eq!(words(&loaded(&all, TABLE)), documented());
+        }
+        assert_eq!(loaded(&[load(rate(10)), load(None)], TABLE), "");
+    }
+
+    /// The greatest that may be asked for, at which the kernel's arithmetic still holds.
+    #[test]
+    fn the_kernel_takes_the_largest_rate_there_is() {
+        let most = u64::from(burrow_model::Rates::MIB_PER_SECOND_MAX);
+        assert!(loaded(&[load(rate(most))], TABLE).contains("limit rate over"));
+    }
+
+    #[test]
+    fn setting_a_rate_leaves_the_other_rules_alone() {
+        let alone = loaded(&[rules::load(Families::Both)], "burrow");
+        assert!(alone.contains("chain forward"), "{alone}");
+        assert_eq!(loaded(&[rules::load(Families::Both), load(rate(1)), load(None)], "burrow"), alone);
+    }
+}
