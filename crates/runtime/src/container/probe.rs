@@ -48,7 +48,9 @@ impl Found {
                 Err(no) => (no, None),
             };
         let (isolates_by_hardware, note) = (false, None);
-        let capabilities = Capabilities { available, pause, hibernate, limits, isolates_by_hardware, note };
+        let volumes = available.clone();
+        let capabilities =
+            Capabilities { available, pause, hibernate, limits, volumes, isolates_by_hardware, note };
         Self { groups, criu, capabilities }
     }
 }
