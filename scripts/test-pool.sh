@@ -42,7 +42,7 @@ mount_pool() {
 # Removes what daemons of earlier, interrupted runs left.
 sweep() {
     local path
-    for path in "$pool"/daemons/*/{sandboxes,staged,images,snapshots,replacing}/*; do
+    for path in "$pool"/daemons/*/{sandboxes,staged,images,snapshots,replacing,shelves,shelf-snapshots}/*; do
         [ -e "$path" ] || continue
         btrfs -q property set -f "$path" ro false 2>/dev/null || true
         btrfs -q subvolume delete "$path" || true

@@ -39,6 +39,9 @@ pub struct Driver {
     pub pause: Ability,
     pub hibernate: Ability,
     pub limits: Ability,
+    /// Whether its sandboxes can have volumes; absent from a daemon that does not know them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<Ability>,
     /// By what its machines run, where there is more than one way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

@@ -9,7 +9,7 @@ use burrow_catalog::{Catalog, EventRow, Page, PageRequest, SandboxFilter, Sandbo
 use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
 use burrow_model::{
     Image, ImageId, Limits, MemorySpec, RotatePolicy, SandboxId, SandboxSpec, SleepPolicy, SnapshotPolicy,
-    State, TenantId,
+    State, TenantId, check_mounts,
 };
 use burrow_runtime::{Capabilities, Incidents};
 use burrow_volumes::Space;
@@ -19,7 +19,8 @@ use crate::egress::EgressLog;
 use crate::shared::Shared;
 use crate::stock::{Kind, Ready, Stock};
 use crate::{
-    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, idle, recovery, secrets, upkeep,
+    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, idle, recovery, secrets,
+    shelves, upkeep,
 };
 
 /// A create that loses the race for its name to one that then fails tries again, this often at most.
@@ -164,7 +165,8 @@ impl Engine {
         options: &CreateOptions,
         image: &Image,
     ) -> Result<Option<Ready>, EngineError> {
-        if !options.services.is_empty() {
+        // A machine that was begun has its mounts already.
+        if !options.services.is_empty() || !options.volumes.is_empty() {
             return Ok(None);
         }
         if let Some(name) = &options.name
@@ -197,6 +199,9 @@ impl Engine {
             if row.spec.network != *network {
                 return Err(EngineError::NetworkDiffers { id: row.id });
             }
+        }
+        if !options.volumes.is_empty() && self.get(tenant, existing).await?.spec.volumes != options.volumes {
+            return Err(EngineError::VolumesDiffer { id: existing.clone() });
         }
         let row = self.start_sandbox(tenant, existing).await?;
         Ok(Created { row, fresh: false })
@@ -347,6 +352,8 @@ impl Engine {
         if let burrow_runtime::Ability::No { reason, .. } = runtime.capabilities().available {
             return Err(EngineError::DriverUnavailable { driver: options.driver.clone(), reason });
         }
+        check_mounts(&options.volumes)?;
+        shelves::check_driver(&*runtime, &options.volumes)?;
         let max = self.shared.policy.sandboxes_max;
         if self.shared.registry.len() >= max {
             return Err(EngineError::SandboxesMax { max });
@@ -387,6 +394,7 @@ impl Engine {
                 rotate: options.rotate.clone(),
                 memory: options.memory.clone(),
                 lease: options.lease.clone(),
+                volumes: options.volumes.clone(),
             },
             state: State::Creating,
             stop_reason: None,

@@ -15,7 +15,7 @@ use crate::dump::Kept;
 use crate::journal::{Operation, Resource};
 use crate::shared::Shared;
 use crate::stock::Ready;
-use crate::{EngineError, Guest, egress, faults, secrets, services};
+use crate::{EngineError, Guest, egress, faults, secrets, services, shelves};
 
 /// How a machine begins.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +56,7 @@ pub(crate) async fn bring_up(
         limits: row.spec.limits,
         boot_document: boot_document(shared, row, start.renew).await?,
         template: start.template,
+        mounts: shelves::mounts_of(shared, row).await?,
     };
     // Side by side, since neither needs the other; a program inside must not find a network that is not there yet,
     // which is why both are done before anybody is answered.
@@ -115,6 +116,7 @@ pub(crate) async fn bring_back(
         attachment: link.attachment,
         limits: row.spec.limits,
         hostname: foreign.then(|| hostname(row)),
+        mounts: shelves::mounts_of(shared, row).await?,
         introduce,
     };
     let doors = async {

@@ -169,6 +169,7 @@ mod tests {
             pause: ability(true),
             hibernate: ability(false),
             limits: ability(true),
+            volumes: Some(ability(true)),
             note: Some("machines run by magic".to_owned()),
         };
         HostInfo {

@@ -152,6 +152,7 @@ pub(crate) async fn host(
         pause: convert::ability(capabilities.pause),
         hibernate: convert::ability(capabilities.hibernate),
         limits: convert::ability(capabilities.limits),
+        volumes: Some(convert::ability(capabilities.volumes)),
         note: capabilities.note,
     };
     Ok(Json(HostInfo {

@@ -7,6 +7,7 @@ mod images;
 mod lives;
 mod moving;
 mod secrets;
+mod shelves;
 mod sleep;
 mod stock;
 mod time;

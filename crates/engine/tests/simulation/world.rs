@@ -306,6 +306,7 @@ pub(crate) fn create(sandbox: Option<&str>) -> CreateOptions {
         rotate: None,
         memory: burrow_model::MemorySpec::quiet(),
         lease: None,
+        volumes: Vec::new(),
         idempotency: None,
     }
 }
@@ -323,6 +324,7 @@ pub(crate) fn no_change() -> UpdateOptions {
         rotate: None,
         memory: None,
         lease: None,
+        volumes: None,
     }
 }
 

@@ -75,6 +75,7 @@ fn replaced(network: NetworkPolicy) -> UpdateOptions {
         rotate: None,
         memory: None,
         lease: None,
+        volumes: None,
     }
 }
 

@@ -22,5 +22,6 @@ mod scopes;
 mod secrets;
 mod sleep;
 mod snapshots;
+mod volumes;
 mod wire;
 mod world;
