@@ -66,7 +66,7 @@ cleanup() {
         find "$path/$name" "$path/$name-vm" -depth -type d -exec rmdir {} + 2>/dev/null || true
     done
     awk -v at="$work/" 'index($2, at) == 1 {print $2}' /proc/mounts | tac | xargs -r -n1 umount -l 2>/dev/null || true
-    for path in "$place"/{sandboxes,staged,images,snapshots,replacing}/*; do
+    for path in "$place"/{sandboxes,staged,images,snapshots,replacing,shelves,shelf-snapshots}/*; do
         [ -e "$path" ] || continue
         btrfs -q property set -f "$path" ro false 2>/dev/null || true
         btrfs -q subvolume delete "$path" >/dev/null || true
@@ -162,7 +162,7 @@ export BURROW_URL="http://$address"
 BURROW_API_KEY=$(cat "$work/admin.key")
 export BURROW_API_KEY
 # All that an E2B client needs to be told.
-export E2B_API_URL=$BURROW_URL E2B_SANDBOX_URL=$BURROW_URL E2B_API_KEY=$BURROW_API_KEY
+export E2B_API_URL=$BURROW_URL E2B_SANDBOX_URL=$BURROW_URL E2B_VOLUME_API_URL=$BURROW_URL E2B_API_KEY=$BURROW_API_KEY
 
 # === The scenario, with each ===
 
@@ -180,10 +180,17 @@ scenario() {
 nothing_left() {
     local left
     left=$("$burrow" ls -q)
-    [ -n "$left" ] || return 0
-    failed=1
-    say "$1 left sandboxes behind: $left"
-    for left in $left; do "$burrow" rm -f "$left"; done
+    [ -z "$left" ] || say "$1 left sandboxes behind: $left"
+    for left in $left; do
+        failed=1
+        "$burrow" rm -f "$left"
+    done
+    left=$("$burrow" volume ls -q)
+    [ -z "$left" ] || say "$1 left volumes behind: $left"
+    for left in $left; do
+        failed=1
+        "$burrow" volume rm --yes "$left"
+    done
 }
 
 # with_each WHAT: the scenario with every version.
@@ -279,7 +286,7 @@ domain="boxes.localhost:${address##*:}"
         -out "$work/tls.pem"
 } > "$work/openssl.log" 2>&1
 begin "$address" "$(printf '%s\n' "[gateway]" "domain = \"$domain\"" "[tls]" "cert = \"$work/tls.pem\"" "key = \"$work/tls.key\"")"
-unset E2B_API_URL E2B_SANDBOX_URL
+unset E2B_API_URL E2B_SANDBOX_URL E2B_VOLUME_API_URL
 export BURROW_URL="https://localhost:${address##*:}" BURROW_CA_FILE=$work/ca.pem E2B_DOMAIN=$domain SSL_CERT_FILE=$work/ca.pem NODE_EXTRA_CA_CERTS=$work/ca.pem
 with_each "domain and TLS"
 if [ "${#interpreters[@]}" -gt 0 ]; then

@@ -43,7 +43,7 @@ mount_pool() {
 discard() {
     local folder path
     for folder in "$@"; do
-        for path in "$folder"/{sandboxes,staged,images,snapshots,replacing}/*; do
+        for path in "$folder"/{sandboxes,staged,images,snapshots,replacing,shelves,shelf-snapshots}/*; do
             [ -e "$path" ] || continue
             btrfs -q property set -f "$path" ro false 2>/dev/null || true
             btrfs -q subvolume delete "$path" || true

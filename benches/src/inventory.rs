@@ -54,7 +54,7 @@ impl Place {
         for group in self.sandbox_groups().into_iter().chain(self.groups()) {
             let _ = fs::remove_dir(group);
         }
-        for part in ["sandboxes", "snapshots", "staged", "images"] {
+        for part in ["sandboxes", "snapshots", "staged", "images", "shelves", "shelf-snapshots"] {
             for volume in folders(&self.pool.join(part)) {
                 remove_subvolume(&volume);
             }

@@ -436,9 +436,50 @@ await check('templates: builds that fail', async () => {
   assert(error.message.includes('3'), error.message)
 })
 
+await check('volumes', async () => {
+  const { Volume } = e2b
+  if (!Volume) throw new Absent()
+  const name = `scenario-${Math.random().toString(36).slice(2, 10)}`
+  const volume = await Volume.create(name)
+  try {
+    assert((await Volume.list()).some((one) => one.volumeId === volume.volumeId && one.name === name), 'it is listed')
+    await volume.makeDir('/notes/deep', { force: true, mode: 0o755 })
+    const entry = await volume.writeFile('/notes/deep/a.txt', 'first', { uid: 1000, mode: 0o640 })
+    same([entry.size, entry.uid, entry.mode], [5, 1000, 0o640])
+    same(await volume.readFile('/notes/deep/a.txt'), 'first')
+    const paths = (await volume.list('/', { depth: 3 })).map((one) => one.path)
+    same(paths, ['/notes', '/notes/deep', '/notes/deep/a.txt'])
+    same((await volume.updateMetadata('/notes/deep/a.txt', { mode: 0o644 })).mode, 0o644)
+    assert((await volume.exists('/notes')) && !(await volume.exists('/none')), 'what is there is there')
+    const writer = await Sandbox.create({ volumeMounts: { '/data': volume } })
+    try {
+      same((await writer.commands.run('cat /data/notes/deep/a.txt')).stdout, 'first')
+      await writer.commands.run('echo written > /data/by-the-sandbox')
+      const error = await refused(Error, () => Sandbox.create({ volumeMounts: { '/data': volume } }))
+      assert(error.message.includes('only one may'), error.message)
+      const reader = await Sandbox.create({ volumeMounts: { '/data': `${name}:ro` } })
+      try {
+        same((await reader.commands.run('cat /data/by-the-sandbox')).stdout, 'written\n')
+        await refused(CommandExitError, () => reader.commands.run('echo no > /data/by-the-sandbox'))
+      } finally {
+        await reader.kill()
+      }
+    } finally {
+      await writer.kill()
+    }
+    const connected = await Volume.connect(volume.volumeId)
+    same(await connected.readFile('/by-the-sandbox'), 'written\n')
+    await connected.remove('/notes')
+    assert(!(await connected.exists('/notes/deep/a.txt')), 'it is gone')
+  } finally {
+    assert(await Volume.destroy(volume.volumeId), 'it goes')
+  }
+  assert(!(await Volume.destroy(volume.volumeId)), 'it went')
+})
+
 await check('what there is not is refused', async () => {
-  const error = await refused(Error, () => Sandbox.create({ volumeMounts: { '/data': 'some-volume' } }))
-  assert(error.message.includes('volumes'), error.message)
+  const error = await refused(Error, () => Sandbox.create({ mcp: { time: {} } }))
+  assert(error.message.includes('MCP') || error.message.includes('mcp'), error.message)
 })
 
 await check('unknown template', async () => {

@@ -600,10 +600,57 @@ def fetch_as_owner(method, path):
         assert answer.status in (200, 204), answer.status
 
 
+def volumes(_):
+    """Files that outlive sandboxes: one writes, others read, and so does whoever has the volume's token."""
+    try:
+        from e2b import Volume
+    except ImportError:
+        raise Absent
+    if not takes(Sandbox.create, "volume_mounts"):
+        raise Absent
+    name = f"scenario-{os.urandom(4).hex()}"
+    volume = Volume.create(name)
+    try:
+        assert [one.volume_id for one in Volume.list() if one.name == name] == [volume.volume_id]
+        volume.make_dir("/notes/deep", force=True, mode=0o755)
+        entry = volume.write_file("/notes/deep/a.txt", "one", uid=1000, mode=0o640)
+        assert (entry.size, entry.uid, entry.mode) == (3, 1000, 0o640), entry
+        volume.write_file("/notes/deep/a.txt", b"first")
+        assert volume.read_file("/notes/deep/a.txt") == "first"
+        assert b"".join(volume.read_file("/notes/deep/a.txt", format="stream")) == b"first"
+        assert [one.path for one in volume.list("/", depth=3)] == ["/notes", "/notes/deep", "/notes/deep/a.txt"]
+        assert volume.update_metadata("/notes/deep/a.txt", mode=0o600).mode == 0o600
+        assert volume.exists("/notes") and not volume.exists("/none")
+        refused(NotFoundException, lambda: volume.read_file("/none"))
+        big = os.urandom(3 * MIB)
+        volume.write_file("/big", big)
+        assert volume.read_file("/big", format="bytes") == big
+        writer = new(volume_mounts={"/data": volume})
+        try:
+            assert writer.commands.run("cat /data/notes/deep/a.txt", user="root").stdout == "first"
+            writer.commands.run("echo written > /data/by-the-sandbox")
+            assert [(one["name"], one["path"]) for one in writer.get_info().volume_mounts] == [(name, "/data")]
+            said = refused(SandboxException, lambda: new(volume_mounts={"/data": volume}))
+            assert "only one may" in said, said
+            reader = new(volume_mounts={"/data": f"{name}:ro"})
+            try:
+                assert reader.commands.run("cat /data/by-the-sandbox").stdout == "written\n"
+                refused(CommandExitException, lambda: reader.commands.run("echo no > /data/by-the-sandbox"))
+            finally:
+                reader.kill()
+        finally:
+            writer.kill()
+        connected = Volume.connect(volume.volume_id)
+        assert connected.read_file("/by-the-sandbox") == "written\n"
+        connected.remove("/notes")
+        assert not connected.exists("/notes/deep/a.txt")
+    finally:
+        assert Volume.destroy(volume.volume_id)
+    assert not Volume.destroy(volume.volume_id)
+
+
 def absent(_):
     """What there is not is refused in words."""
-    said = refused(SandboxException, lambda: new(volume_mounts={"/data": "some-volume"}))
-    assert "volumes" in said, said
     said = refused(SandboxException, lambda: new(mcp={"time": {}}))
     assert "MCP" in said or "mcp" in said, said
 
@@ -775,6 +822,7 @@ def main():
         ("templates: builds, aliases, tags", templates),
         ("templates: builds with files", copying_builds),
         ("templates: builds that fail", failing_builds),
+        ("volumes", volumes),
         ("what there is not is refused", absent),
     ]:
         check(name, work, sandbox)

@@ -42,6 +42,9 @@ pub struct Driver {
     /// Whether a sandbox's disk can be held to a rate; absent from a daemon that does not know rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_rate: Option<Ability>,
+    /// Whether its sandboxes can have volumes; absent from a daemon that does not know them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<Ability>,
     /// By what its machines run, where there is more than one way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

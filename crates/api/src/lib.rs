@@ -29,6 +29,7 @@ mod service;
 mod sleep;
 mod snapshot;
 mod ssh;
+mod volume;
 
 pub use attach::{
     AttachClientMessage, AttachServerMessage, OUTPUT_HEADER_BYTES, decode_output, encode_output,
@@ -86,3 +87,7 @@ pub use snapshot::{
     Restored, SandboxFromSnapshot, Snapshot, SnapshotKind,
 };
 pub use ssh::{AddSshKey, Ssh, SshKey};
+pub use volume::{
+    CreateVolume, CreateVolumeSnapshot, MountVolume, RestoreVolume, Volume, VolumeMode, VolumeMount,
+    VolumeSnapshot, VolumeUser,
+};

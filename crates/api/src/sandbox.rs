@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use crate::memory::{MemoryRequest, SandboxMemory};
 use crate::{
-    CreateService, Network, NetworkRequest, Origin, RotatePolicy, RotateRequest, SleepPolicy, SleepRequest,
-    SnapshotPolicy, SnapshotPolicyRequest, UpdateNetwork,
+    CreateService, MountVolume, Network, NetworkRequest, Origin, RotatePolicy, RotateRequest, SleepPolicy,
+    SleepRequest, SnapshotPolicy, SnapshotPolicyRequest, UpdateNetwork, VolumeMount,
 };
 
 /// `POST /v1/sandboxes`. Everything is optional.
@@ -65,6 +65,9 @@ pub struct CreateSandbox {
     /// What it remembers and where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryRequest>,
+    /// Volumes in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<MountVolume>,
 }
 
 /// Limits to set; what is absent stays, or takes the daemon's default.
@@ -127,6 +130,9 @@ pub struct UpdateSandbox {
     /// What it remembers and where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryRequest>,
+    /// All its volumes anew; only of one that is stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<Vec<MountVolume>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -177,6 +183,9 @@ pub struct Sandbox {
     /// What it remembers and where; absent from a daemon that does not know memory.
     #[serde(default)]
     pub memory: Option<SandboxMemory>,
+    /// Volumes in it.
+    #[serde(default)]
+    pub volumes: Vec<VolumeMount>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

@@ -141,6 +141,7 @@ fn sandbox(tenant: &TenantId, created_ms: u64) -> SandboxRow {
             rotate: None,
             memory: burrow_model::MemorySpec::quiet(),
             lease: None,
+            volumes: Vec::new(),
         },
         state: State::Creating,
         stop_reason: None,

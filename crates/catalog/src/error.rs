@@ -3,10 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
-use burrow_model::{SNAPSHOTS_MAX, SandboxId, SnapshotId, SpaceId};
+use burrow_model::{
+    Name, SHELF_SNAPSHOTS_MAX, SNAPSHOTS_MAX, SandboxId, ShelfId, ShelfSnapshotId, SnapshotId, SpaceId,
+};
 use rusqlite::ErrorCode;
 
-use crate::{SECRETS_MAX, SPACES_MAX, SSH_KEYS_MAX};
+use crate::{SECRETS_MAX, SHELVES_MAX, SPACES_MAX, SSH_KEYS_MAX};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -32,6 +34,22 @@ pub enum CatalogError {
     TooManySshKeys,
     #[error("this SSH key was added already, with another API key")]
     SshKeyTaken,
+    #[error("the name is taken by volume `{existing}`")]
+    ShelfNameTaken { existing: ShelfId },
+    #[error("the name is taken by volume snapshot `{existing}`")]
+    ShelfSnapshotNameTaken { existing: ShelfSnapshotId },
+    #[error("there are {SHELVES_MAX} volumes, and there may be no more")]
+    TooManyShelves,
+    #[error("volume `{name}` has {SHELF_SNAPSHOTS_MAX} snapshots, and may have no more")]
+    TooManyShelfSnapshots { name: Name },
+    #[error("volume `{name}` is in use by {}", list(.by))]
+    ShelfInUse { name: Name, by: Vec<SandboxId> },
+    #[error("sandbox `{by}` has volume `{name}` to write to, and only one may")]
+    ShelfWritten { name: Name, by: SandboxId },
+    #[error("volume `{name}` has {count} snapshots, which would go with it")]
+    ShelfHasSnapshots { name: Name, count: usize },
+    #[error("volume `{name}` is being made, restored, copied or removed")]
+    ShelfBusy { name: Name },
     #[error("sandbox `{sandbox}` has {SNAPSHOTS_MAX} snapshots, and may have no more")]
     TooManySnapshots { sandbox: SandboxId },
     #[error("the idempotency key was used before, for another request")]
@@ -88,6 +106,18 @@ impl CatalogError {
             Self::TooManySecrets => Some("remove secrets that are not needed any more"),
             Self::TooManySshKeys => Some("remove SSH keys that are not needed any more"),
             Self::SshKeyTaken => Some("remove it there first, or use another SSH key"),
+            Self::ShelfNameTaken { .. } => Some("choose another name, or remove the volume that has it"),
+            Self::ShelfSnapshotNameTaken { .. } => Some("choose another name, or remove that snapshot first"),
+            Self::TooManyShelves => Some("remove volumes that are not needed any more"),
+            Self::TooManyShelfSnapshots { .. } => {
+                Some("remove snapshots of this volume that are not needed any more")
+            }
+            Self::ShelfInUse { .. } => Some(
+                "delete or stop those first; `burrow update --no-volumes` takes volumes from a stopped one",
+            ),
+            Self::ShelfWritten { .. } => Some("mount it read-only, or take it from that sandbox first"),
+            Self::ShelfHasSnapshots { .. } => Some("`--snapshots` removes them too"),
+            Self::ShelfBusy { .. } => Some("try again in a moment"),
             Self::TooManySnapshots { .. } => {
                 Some("delete snapshots of this sandbox that are not needed any more")
             }

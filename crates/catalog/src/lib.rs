@@ -36,6 +36,7 @@ mod rows;
 mod sandboxes;
 mod search;
 mod secrets;
+mod shelves;
 mod snapshots;
 mod spaces;
 mod ssh_keys;
@@ -81,6 +82,7 @@ pub use rows::{
     OperationRow, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, SnapshotRow,
 };
 pub use secrets::{AuthorityRow, PlaceholderRow, SECRETS_MAX, SealedValue, SecretRow, SecretStored};
+pub use shelves::{SHELVES_MAX, ShelfRow, ShelfSnapshotRow, ShelfUser};
 pub use snapshots::{LINEAGE_MAX, SnapshotTotals};
 pub use spaces::{SPACES_MAX, Sight, SpaceChange, SpaceRow};
 pub use ssh_keys::{SSH_KEYS_MAX, SshKeyRow};

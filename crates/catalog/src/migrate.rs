@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0009_merges.sql"),
     include_str!("../migrations/0010_moving.sql"),
     include_str!("../migrations/0011_ssh_keys.sql"),
+    include_str!("../migrations/0012_shelves.sql"),
 ];
 
 /// The version this program writes.

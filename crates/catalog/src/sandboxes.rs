@@ -10,7 +10,7 @@ use crate::connection::{Columns, integer, json, word};
 use crate::writer::Manner;
 use crate::{
     Catalog, CatalogError, Idempotency, Inserted, OperationRow, SandboxChange, SandboxRow, idempotency,
-    operations, stock,
+    operations, shelves, stock,
 };
 
 /// Most sandboxes one call of `expired` names: the caller comes again.
@@ -240,7 +240,8 @@ fn insert(connection: &Connection, row: &SandboxRow) -> Result<(), CatalogError>
             row.snapshotted_ms.map(integer),
             row.branch.as_ref().map(|branch| json(branch, "memory")).transpose()?,
         ])?;
-    insert_labels(connection, &row.tenant, &row.id, &row.spec)
+    insert_labels(connection, &row.tenant, &row.id, &row.spec)?;
+    shelves::insert_mounts(connection, &row.tenant, &row.id, &row.spec)
 }
 
 fn refuse_taken(
@@ -299,6 +300,7 @@ pub(crate) fn apply(
     if let Some(spec) = &change.spec {
         connection.prepare_cached("DELETE FROM sandbox_labels WHERE sandbox = ?")?.execute([id.as_str()])?;
         insert_labels(connection, &tenant, id, spec)?;
+        shelves::follow_spec(connection, &tenant, id, spec)?;
     }
     Ok(())
 }

@@ -82,6 +82,7 @@ enum Command {
     Skill(commands::skill::SkillArgs),
     Artifact(commands::artifact::ArtifactArgs),
     Space(commands::space::SpaceArgs),
+    Volume(commands::volume::VolumeArgs),
     Update(commands::update::UpdateArgs),
     Env(commands::env::EnvArgs),
     Egress(commands::egress::EgressArgs),
@@ -181,6 +182,7 @@ async fn run(ctx: &Context, command: Command) -> Result<(), Stop> {
         Command::Skill(args) => commands::skill::run(ctx, args).await,
         Command::Artifact(args) => commands::artifact::run(ctx, args).await,
         Command::Space(args) => commands::space::run(ctx, args).await,
+        Command::Volume(args) => commands::volume::run(ctx, args).await,
         Command::Update(args) => commands::update::run(ctx, args).await,
         Command::Env(args) => commands::env::run(ctx, args).await,
         Command::Egress(args) => commands::egress::run(ctx, args).await,
@@ -463,6 +465,39 @@ mod tests {
             "run --no-related -- false",
         ] {
             check(line, true);
+        }
+    }
+
+    #[test]
+    fn command_lines_about_volumes_are_understood_or_refused() {
+        for line in [
+            "volume create data --size 20G --json",
+            "volume create copy --from vsnabc",
+            "volume ls -q",
+            "volume inspect data --json",
+            "volume snapshot create data --name good",
+            "volume snapshot ls data -q",
+            "volume snapshot rm data good other",
+            "volume restore data good --yes",
+            "volume rm data other --snapshots -y",
+            "create --volume data:/data --volume models:/models:ro",
+            "run --rm --volume data:/data -- true",
+            "update web --volume data:/data:ro",
+            "update web --no-volumes",
+        ] {
+            check(line, true);
+        }
+        for line in [
+            "volume",
+            "volume create",
+            "volume rm",
+            "volume restore data",
+            "volume ls -q --json",
+            "create --volume data",
+            "create --volume data:/proc/x",
+            "update web --volume data:/data --no-volumes",
+        ] {
+            check(line, false);
         }
     }
 

@@ -48,6 +48,7 @@ mod snapshots;
 mod ssh;
 mod tls;
 mod url;
+mod volumes;
 mod websocket;
 
 pub use attach::{AttachEvent, AttachMode, AttachOptions, AttachSender, Attachment, InputClosed};

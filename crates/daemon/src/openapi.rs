@@ -7,7 +7,7 @@ use utoipa::{Modify, OpenApi};
 use crate::rest::{
     attach, audit, backup, contexts, diff, egress, events, execs, files, host, images, keys, lineage,
     listing, memory, merges, moving, output, ports, power, races, sandboxes, secrets, services, snapshots,
-    ssh, tar, watch,
+    ssh, tar, volume_files, volumes, watch,
 };
 
 #[derive(OpenApi)]
@@ -34,6 +34,9 @@ use crate::rest::{
         contexts::run,
         files::read, files::write, files::remove, files::stat, listing::list, files::make_directory, files::rename,
         files::change_mode, tar::download, tar::upload, watch::watch,
+        volumes::create, volumes::list, volumes::get, volumes::remove, volumes::snapshot, volumes::snapshots,
+        volumes::remove_snapshot, volumes::restore,
+        volume_files::read, volume_files::write, volume_files::remove, volume_files::list,
         ports::list, ports::publish, ports::unpublish, ports::url, ports::connect,
         egress::show, egress::log, egress::explain::explain, egress::test, egress::policy::replace,
         egress::approvals::list, egress::approvals::answer,
@@ -70,6 +73,7 @@ use crate::rest::{
         (name = "execs", description = "Processes in a sandbox"),
         (name = "code", description = "Code in contexts that keep their variables"),
         (name = "files", description = "Files in a sandbox"),
+        (name = "volumes", description = "Files that outlive sandboxes and are mounted into them"),
         (name = "ports", description = "What listens in a sandbox, and who may open it"),
         (name = "egress", description = "What a sandbox may reach, and what it tried"),
         (name = "services", description = "Supervised processes of a sandbox"),

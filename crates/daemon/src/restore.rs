@@ -6,6 +6,7 @@
 //!   volumes/<image>/00000000 …       each stream in numbered pieces, images first
 //!   volumes/<snapshot>/00000000 …    parents before children
 //!   volumes/<sandbox>/00000000 …
+//!   volumes/<volume>/00000000 …      those that outlive sandboxes, then their snapshots
 //!   memory/<space>.db                one file per space
 //!   artifacts/<2>/<hash>             what artifacts hold
 //!   audit/audit.db, audit/key        the audit log and what signs it
@@ -26,7 +27,7 @@ use std::sync::Arc;
 
 use burrow_catalog::{Catalog, CatalogError, SandboxRow};
 use burrow_engine::journal::Operation;
-use burrow_model::{ImageId, MIB, SandboxId, Snapshot, SnapshotId, SpaceId};
+use burrow_model::{ImageId, MIB, SandboxId, Shelf, ShelfId, ShelfSnapshotId, Snapshot, SnapshotId, SpaceId};
 use burrow_volumes::{VolumeId, Volumes};
 use tokio::sync::mpsc;
 
@@ -48,6 +49,8 @@ pub struct Restored {
     pub images: usize,
     pub sandboxes: usize,
     pub snapshots: usize,
+    /// That outlive sandboxes.
+    pub volumes: usize,
     /// Of memory.
     pub spaces: usize,
 }
@@ -116,6 +119,7 @@ struct Known {
     catalog: Catalog,
     sandboxes: HashMap<SandboxId, SandboxRow>,
     snapshots: HashMap<SnapshotId, Snapshot>,
+    shelves: HashMap<ShelfId, Shelf>,
 }
 
 /// A volume whose pieces are being read.
@@ -133,6 +137,7 @@ impl Restoration<'_> {
         let mut current = String::new();
         let mut restored = Restored::default();
         let mut snapshots = BTreeSet::new();
+        let (mut shelves, mut shelf_snapshots) = (BTreeSet::new(), BTreeSet::new());
         for entry in archive.entries().map_err(|source| RestoreError::Archive { source })? {
             let mut entry = entry.map_err(|source| RestoreError::Archive { source })?;
             let path = entry
@@ -152,6 +157,8 @@ impl Restoration<'_> {
                         incoming = self.begin(known, name, &mut restored)?;
                         if incoming.is_some() {
                             snapshots.extend(name.parse::<SnapshotId>());
+                            shelves.extend(name.parse::<ShelfId>());
+                            shelf_snapshots.extend(name.parse::<ShelfSnapshotId>());
                         }
                         (*name).clone_into(&mut current);
                     }
@@ -180,6 +187,8 @@ impl Restoration<'_> {
         let given_up = GIVEN_UP.map(Operation::as_str).to_vec();
         let settled = self.runtime.block_on(catalog.settle_backup(snapshots, given_up));
         settled.map_err(|source| RestoreError::Catalog { source })?;
+        let settled = self.runtime.block_on(catalog.settle_shelves_of_backup(shelves, shelf_snapshots));
+        settled.map_err(|source| RestoreError::Catalog { source })?;
         Ok(restored)
     }
 
@@ -197,10 +206,12 @@ impl Restoration<'_> {
             let catalog = Catalog::open(self.staging)?;
             let sandboxes = self.runtime.block_on(catalog.all_sandboxes())?;
             let snapshots = self.runtime.block_on(catalog.all_snapshots())?;
+            let shelves = self.runtime.block_on(catalog.all_shelves())?;
             Ok(Known {
                 catalog,
                 sandboxes: sandboxes.into_iter().map(|row| (row.id.clone(), row)).collect(),
                 snapshots: snapshots.into_iter().map(|row| (row.snapshot.id.clone(), row.snapshot)).collect(),
+                shelves: shelves.into_iter().map(|row| (row.shelf.id.clone(), row.shelf)).collect(),
             })
         };
         read().map_err(|source| RestoreError::Catalog { source })
@@ -252,6 +263,12 @@ impl Restoration<'_> {
             restored.snapshots += 1;
             let (image, parent) = (snapshot.image.clone(), snapshot.parent.clone());
             (VolumeId::Snapshot { id, image, parent }, 0)
+        } else if let Ok(id) = name.parse::<ShelfId>() {
+            let Some(shelf) = known.shelves.get(&id) else { return Ok(None) };
+            restored.volumes += 1;
+            (VolumeId::Shelf(id), u64::from(shelf.disk_mib) * MIB)
+        } else if let Ok(id) = name.parse::<ShelfSnapshotId>() {
+            (VolumeId::ShelfSnapshot(id), 0)
         } else {
             return Err(foreign(&format!("`{}` is no id", name.escape_debug())));
         };

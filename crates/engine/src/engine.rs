@@ -9,7 +9,7 @@ use burrow_catalog::{Catalog, EventRow, Page, PageRequest, SandboxFilter, Sandbo
 use burrow_guest::protocol::{MachineStats, Request as GuestRequest};
 use burrow_model::{
     Image, ImageId, Limits, MemorySpec, RotatePolicy, SandboxId, SandboxSpec, SleepPolicy, SnapshotPolicy,
-    State, TenantId,
+    State, TenantId, check_mounts,
 };
 use burrow_runtime::{Capabilities, Incidents};
 use burrow_volumes::Space;
@@ -20,7 +20,7 @@ use crate::shared::Shared;
 use crate::stock::{Kind, Ready, Stock};
 use crate::{
     CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, idle, rates, recovery, secrets,
-    upkeep,
+    shelves, upkeep,
 };
 
 /// A create that loses the race for its name to one that then fails tries again, this often at most.
@@ -165,7 +165,8 @@ impl Engine {
         options: &CreateOptions,
         image: &Image,
     ) -> Result<Option<Ready>, EngineError> {
-        if !options.services.is_empty() {
+        // A machine that was begun has its mounts already.
+        if !options.services.is_empty() || !options.volumes.is_empty() {
             return Ok(None);
         }
         if let Some(name) = &options.name
@@ -198,6 +199,9 @@ impl Engine {
             if row.spec.network != *network {
                 return Err(EngineError::NetworkDiffers { id: row.id });
             }
+        }
+        if !options.volumes.is_empty() && self.get(tenant, existing).await?.spec.volumes != options.volumes {
+            return Err(EngineError::VolumesDiffer { id: existing.clone() });
         }
         let row = self.start_sandbox(tenant, existing).await?;
         Ok(Created { row, fresh: false })
@@ -349,6 +353,8 @@ impl Engine {
             return Err(EngineError::DriverUnavailable { driver: options.driver.clone(), reason });
         }
         rates::check(&options.rates, &*runtime)?;
+        check_mounts(&options.volumes)?;
+        shelves::check_driver(&*runtime, &options.volumes)?;
         let max = self.shared.policy.sandboxes_max;
         if self.shared.registry.len() >= max {
             return Err(EngineError::SandboxesMax { max });
@@ -390,6 +396,7 @@ impl Engine {
                 rotate: options.rotate.clone(),
                 memory: options.memory.clone(),
                 lease: options.lease.clone(),
+                volumes: options.volumes.clone(),
             },
             state: State::Creating,
             stop_reason: None,

@@ -6,8 +6,8 @@ use burrow_guest::client::GuestError;
 use burrow_images::ImageError;
 use burrow_memory::MemoryError;
 use burrow_model::{
-    DumpId, LimitsError, Name, PolicyError as OwnPolicyError, RaceId, Refusal, SandboxId, SecretError,
-    SnapshotId,
+    DumpId, LimitsError, MountError, Name, PolicyError as OwnPolicyError, RaceId, Refusal, SandboxId,
+    SecretError, SnapshotId,
 };
 use burrow_network::NetworkError;
 use burrow_portable::PortableError;
@@ -15,6 +15,7 @@ use burrow_runtime::RuntimeError;
 use burrow_trees::TreeError;
 use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
+use burrow_volumes::shelf_files::ShelfFileError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -138,6 +139,26 @@ pub enum EngineError {
     ForkCount { given: usize, max: usize },
     #[error("no sandbox or space `{what}`")]
     MemoryNotFound { what: String },
+    #[error("no volume `{what}`")]
+    ShelfNotFound { what: String },
+    #[error("no snapshot `{what}` of volume `{volume}`")]
+    ShelfSnapshotNotFound { what: String, volume: Name },
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    #[error(transparent)]
+    ShelfFile(#[from] ShelfFileError),
+    #[error("sandboxes of the driver `{driver}` cannot have volumes: {reason}")]
+    NoVolumes { driver: &'static str, reason: String },
+    #[error("sandbox `{id}` exists and has other volumes than were asked for")]
+    VolumesDiffer { id: SandboxId },
+    #[error("sandbox `{id}` is not stopped, and its volumes are mounted")]
+    VolumesInPlace { id: SandboxId },
+    #[error("volume `{name}`, which the processes of the snapshot use, is gone")]
+    VolumeMissing { name: Name },
+    #[error("the processes of snapshot `{snapshot}` use other volumes than the sandbox has")]
+    OtherVolumes { snapshot: SnapshotId },
+    #[error("the processes of snapshot `{id}` use volumes, which do not travel")]
+    VolumesStay { id: SnapshotId },
     #[error("no space `{what}`")]
     SpaceNotFound { what: String },
     #[error("space `{name}` is what sandbox `{by}` remembers with")]
@@ -278,6 +299,14 @@ impl EngineError {
             Self::MemoryNotFound { .. } => {
                 Some("`burrow ls` lists the sandboxes there are, `burrow space ls` the spaces")
             }
+            Self::ShelfNotFound { .. } => Some("`burrow volume ls` lists the volumes there are"),
+            Self::ShelfSnapshotNotFound { .. } => Some("`burrow volume snapshot ls` lists those of a volume"),
+            Self::NoVolumes { .. } => Some("`--driver container` can have them"),
+            Self::VolumesDiffer { .. } => Some("leave them out, or stop it and `burrow update` them"),
+            Self::VolumesInPlace { .. } => Some("`burrow stop` it first"),
+            Self::VolumeMissing { .. } | Self::OtherVolumes { .. } | Self::VolumesStay { .. } => {
+                Some("`--files-only` leaves the processes out")
+            }
             Self::SpaceNotFound { .. } => Some("`burrow space ls` lists the spaces there are"),
             Self::SpaceInUse { .. } => {
                 Some("`burrow update SANDBOX --memory own` takes it away; or remove it with `--force`")
@@ -321,6 +350,8 @@ impl EngineError {
             Self::RaceGoesOn { .. } => Some("`burrow race wait` waits for its end"),
             Self::NoWinner { .. } => Some("`burrow race show` tells what became of its attempts"),
             Self::RaceSize { .. }
+            | Self::Mount(_)
+            | Self::ShelfFile(_)
             | Self::Tree(_)
             | Self::ServiceNotFound { .. }
             | Self::PortReserved { .. }

@@ -86,9 +86,21 @@ pub const MOVING_POINTS: &[&str] = &[
 /// Points on the way to what microVMs of an image start from.
 pub const DISK_POINTS: &[&str] = &["disk.made", "template.made"];
 
+/// Points on the way of a volume that outlives sandboxes.
+pub const SHELF_POINTS: &[&str] = &[
+    "shelf.begun",
+    "shelf.made",
+    "shelf.snapshot.begun",
+    "shelf.snapshot.taken",
+    "shelf.restore.begun",
+    "shelf.restore.replaced",
+    "shelf.remove.begun",
+    "shelf.remove.removed",
+];
+
 #[cfg(any(feature = "faults", debug_assertions))]
 fn is_known(point: &str) -> bool {
-    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS, MERGE_POINTS, MOVING_POINTS, DISK_POINTS]
+    [POINTS, STOCK_POINTS, IMAGE_POINTS, SLEEP_POINTS, MERGE_POINTS, MOVING_POINTS, DISK_POINTS, SHELF_POINTS]
         .iter()
         .any(|points| points.contains(&point))
 }

@@ -49,6 +49,7 @@ mod registry;
 mod secrets;
 mod services;
 mod shared;
+mod shelves;
 mod snapshots;
 mod stock;
 mod upkeep;
@@ -83,6 +84,7 @@ pub use race::{
 };
 pub use secrets::{SecretChanged, SecretStatus, SecretUser};
 pub use services::ServiceStatus;
+pub use shelves::{MountWish, OpenShelf, ShelfOptions};
 pub use snapshots::{
     FORK_MAX, ForkOptions, Forked, FromSnapshot, Restored, SnapshotOptions, TreeItem, TreeNode,
 };

@@ -15,7 +15,7 @@ use crate::dump::Kept;
 use crate::journal::{Operation, Resource};
 use crate::shared::Shared;
 use crate::stock::Ready;
-use crate::{EngineError, Guest, egress, faults, rates, secrets, services};
+use crate::{EngineError, Guest, egress, faults, rates, secrets, services, shelves};
 
 /// How a machine begins.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +57,7 @@ pub(crate) async fn bring_up(
         limits: row.spec.limits,
         boot_document: boot_document(shared, row, start.renew).await?,
         template: start.template,
+        mounts: shelves::mounts_of(shared, row).await?,
     };
     // Side by side, since neither needs the other; a program inside must not find a network that is not there yet,
     // which is why both are done before anybody is answered.
@@ -120,6 +121,7 @@ pub(crate) async fn bring_back(
         attachment: link.attachment,
         limits: row.spec.limits,
         hostname: foreign.then(|| hostname(row)),
+        mounts: shelves::mounts_of(shared, row).await?,
         introduce,
     };
     let doors = async {

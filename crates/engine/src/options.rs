@@ -10,7 +10,7 @@ use burrow_memory::Memory;
 use burrow_model::network::{REQUEST_RULES_MAX, RULES_MAX, RequestRule, SETS_MAX, overlapping};
 use burrow_model::{
     AttachedSpace, EgressRule, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy, Rates,
-    Remember, RotatePolicy, ServiceSpec, SleepPolicy, SnapshotPolicy, SpaceId,
+    Remember, RotatePolicy, ServiceSpec, ShelfMount, SleepPolicy, SnapshotPolicy, SpaceId,
 };
 use burrow_network::Network;
 use burrow_runtime::Runtime;
@@ -106,6 +106,8 @@ pub struct CreateOptions {
     pub memory: MemorySpec,
     /// Of one that a client of the E2B kind makes.
     pub lease: Option<Lease>,
+    /// Volumes in it.
+    pub volumes: Vec<ShelfMount>,
     pub idempotency: Option<Idempotency>,
 }
 
@@ -124,6 +126,8 @@ pub struct UpdateOptions {
     pub rotate: Option<Option<RotatePolicy>>,
     pub memory: Option<MemoryChange>,
     pub lease: Option<LeaseChange>,
+    /// All of them anew; only of one that is stopped.
+    pub volumes: Option<Vec<ShelfMount>>,
 }
 
 /// Another lease, and when the present stretch of it ends: `None` while the sandbox is paused.

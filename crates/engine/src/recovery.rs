@@ -3,6 +3,7 @@
 //! ```text
 //!   1. open operations      unwind, then settle the row: see `journal` for which are undone and which completed
 //!      stock                remove: its machines ended with the daemon that made them
+//!      volumes of their own complete or undo: see `shelves`
 //!   2. running, paused      adopt by pid + start time + boot id; else stopped (persistent) or gone (ephemeral)
 //!      hibernated           remove what may be left of their machines
 //!   3. inventories          remove what no row names: machines, open doors, networks, volumes, images, snapshots, dumps
@@ -26,7 +27,9 @@ use crate::actor::{self, Live};
 use crate::journal::{Detail, Operation, Settlement};
 use crate::operations::unwind;
 use crate::shared::Shared;
-use crate::{EngineError, Guest, egress, forms, images, memory, merge, own, rates, snapshots, stock};
+use crate::{
+    EngineError, Guest, egress, forms, images, memory, merge, own, rates, shelves, snapshots, stock,
+};
 
 /// Sandboxes looked at side by side.
 const PARALLEL: usize = 16;
@@ -51,6 +54,7 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
         );
     }
     stock::clear(shared).await?;
+    shelves::recover(shared).await?;
     let rows = shared.seams.catalog.all_sandboxes().await?;
     stream::iter(rows).for_each_concurrent(PARALLEL, |row| settle(shared, row)).await;
     let swept = async {
@@ -299,6 +303,7 @@ async fn sweep(shared: &Shared) -> Result<(), EngineError> {
         seams.volumes.destroy(id).await?;
     }
     sweep_snapshots(shared, &rows, &volumes).await?;
+    shelves::sweep(shared, &volumes).await?;
     memory::sweep(shared).await?;
     let images = images::known_volumes(shared, &volumes.images).await?;
     for id in volumes.staged.iter().chain(volumes.images.iter().filter(|id| !images.contains(id))) {

@@ -93,6 +93,7 @@ fn service_update(name: Name, spec: Option<ServiceSpec>) -> UpdateOptions {
         rotate: None,
         memory: None,
         lease: None,
+        volumes: None,
     }
 }
 

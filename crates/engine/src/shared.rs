@@ -18,7 +18,7 @@ use crate::race::Races;
 use crate::registry::Registry;
 use crate::secrets::SecretChanges;
 use crate::stock::Stock;
-use crate::{EngineError, Policy, Seams};
+use crate::{EngineError, Policy, Seams, shelves};
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -34,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) pins: Arc<Pins>,
     pub(crate) secrets: SecretChanges,
     pub(crate) races: Races,
+    pub(crate) shelves: shelves::Turns,
     recorder: Recorder,
     image_configs: Mutex<HashMap<ImageId, ImageConfig>>,
     actors: Actors,
@@ -66,6 +67,7 @@ impl Shared {
             pins: Arc::default(),
             secrets: SecretChanges::new(),
             races: Races::default(),
+            shelves: shelves::Turns::default(),
             image_configs: Mutex::new(HashMap::new()),
             actors: Actors { alive: Mutex::new(Some(alive)), ended: tokio::sync::Mutex::new(ended) },
         })

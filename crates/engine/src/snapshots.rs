@@ -228,6 +228,7 @@ impl Engine {
             None => self.default_network().clone(),
         };
         row.name.clone_from(&options.name);
+        row.spec.volumes = self.mounts_left(tenant, row.spec.volumes, kept.is_some()).await?;
         adjust(&mut row, options.labels, options.lifetime);
         self.check_child(&row)?;
         let base = FromBase { snapshot: found.id.clone(), kept };
@@ -283,7 +284,7 @@ impl Engine {
         let made = (0..options.count).map(|index| {
             let mut row = self.child_row(tenant, &base.snapshot, OriginKind::Fork);
             // What the parent may do is what its children may do.
-            row.spec = SandboxSpec { rotate: None, ..base.row.spec.clone() };
+            row.spec = SandboxSpec { rotate: None, ..base.row.spec.clone() }.reading_volumes();
             row.name = options.names.get(index).cloned();
             adjust(&mut row, options.labels.clone(), options.lifetime);
             let from = FromBase { snapshot: base.snapshot.id.clone(), kept: base.kept.clone() };
@@ -346,7 +347,8 @@ impl Engine {
         let now = self.shared.now_ms();
         // A child of a sandbox that is renewed from time to time is not renewed itself unless somebody says so. Nor is it
         // leased, with ports that are open and an end of its own: that was said of another one, and is never revived.
-        let spec = SandboxSpec { rotate: None, ..snapshot.spec.clone().unleased() };
+        // It writes to no volume either, which one sandbox at most may do.
+        let spec = SandboxSpec { rotate: None, ..snapshot.spec.clone().unleased() }.reading_volumes();
         SandboxRow {
             id: SandboxId::generate(),
             tenant: tenant.clone(),

@@ -393,6 +393,7 @@ async fn try_make(shared: &Shared, kind: &Kind, id: &SandboxId) -> Result<Ready,
         limits: kind.limits,
         boot_document: Vec::new(),
         template: start.template.clone(),
+        mounts: Vec::new(),
     };
     let begun = runtime.begin(id, options).await?;
     faults::hit("stock.machine")?;

@@ -164,6 +164,14 @@ id! {
     SpaceId = "spc", "a" "space"
 }
 id! {
+    /// A volume: a tree of files under a name, which outlives sandboxes. A *shelf* in code.
+    ShelfId = "vol", "a" "volume"
+}
+id! {
+    /// The files of a volume as they were once.
+    ShelfSnapshotId = "vsn", "a" "volume snapshot"
+}
+id! {
     /// One line of a space's log: what one sandbox remembers.
     BranchId = "brn", "a" "branch"
 }

@@ -16,13 +16,14 @@ pub mod network;
 mod policy;
 mod rates;
 mod secret;
+mod shelf;
 mod snapshot;
 mod spec;
 
 pub use fault::{Fails, Fault};
 pub use id::{
     BranchId, DumpId, ExecId, IdError, ImageId, KeyId, MemoryId, MergeId, OperationId, RANDOM_BYTES, RaceId,
-    SandboxId, SnapshotId, SpaceId, SshKeyId, TenantId,
+    SandboxId, ShelfId, ShelfSnapshotId, SnapshotId, SpaceId, SshKeyId, TenantId,
 };
 pub use image::{BUILD_LABEL, Image, ImageConfig, ImageOrigin, ImageStep};
 pub use image_name::{ImageName, ImageNameError, ImageRef};
@@ -44,6 +45,10 @@ pub use rates::Rates;
 pub use secret::{
     BasicUser, CEILING_MAX, Format, HeaderName, PLACEHOLDER_MARK, PlaceholderSpec, QueryName,
     SECRET_BYTES_MAX, SECRET_BYTES_MIN, SecretBytes, SecretError, SecretSpec, Slot,
+};
+pub use shelf::{
+    MOUNTS_MAX, MountError, MountMode, MountPath, SHELF_SNAPSHOTS_MAX, Shelf, ShelfMount, ShelfSnapshot,
+    ShelfState, check_mounts,
 };
 pub use snapshot::{
     CHANGES_MAX, Change, ChangeKind, Changes, DESCRIPTION_LENGTH_MAX, DescriptionError, Origin, OriginKind,

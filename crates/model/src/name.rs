@@ -34,7 +34,8 @@ impl FromStr for Name {
         let bytes = text.as_bytes();
         let characters = bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-');
         let ends = bytes.first().is_some_and(u8::is_ascii_lowercase) && bytes.last() != Some(&b'-');
-        // A name shaped like an id would make `burrow rm sbx…` ambiguous, and `burrow snapshot rm snp…` too.
+        // A name shaped like an id would make `burrow rm sbx…` ambiguous, and `burrow snapshot rm snp…` too. (Volumes came
+        // later: there may be names like theirs. Their ids are looked for first.)
         let like_an_id =
             text.parse::<crate::SandboxId>().is_ok() || text.parse::<crate::SnapshotId>().is_ok();
         if characters && ends && bytes.len() <= NAME_LENGTH_MAX && !like_an_id {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ImageRef, Lease, Limits, MemorySpec, Name, NetworkPolicy, Rates, RotatePolicy, SleepPolicy,
+    ImageRef, Lease, Limits, MemorySpec, Name, NetworkPolicy, Rates, RotatePolicy, ShelfMount, SleepPolicy,
     SnapshotPolicy,
 };
 
@@ -45,9 +45,19 @@ pub struct SandboxSpec {
     /// Of one that a client of the E2B kind made or connected to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
+    /// Volumes in it, no part of its own files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<ShelfMount>,
 }
 
 impl SandboxSpec {
+    /// The same for a child: what it came from may go on writing, so it only reads.
+    #[must_use]
+    pub fn reading_volumes(self) -> Self {
+        let volumes = self.volumes.into_iter().map(ShelfMount::read_only).collect();
+        Self { volumes, ..self }
+    }
+
     /// The same as if no client of the E2B kind had ever seen it: what ended with its lease has no end.
     #[must_use]
     pub fn unleased(self) -> Self {

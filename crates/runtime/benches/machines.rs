@@ -74,12 +74,14 @@ async fn measure_keeping(mib: u32) -> Vec<(&'static str, Vec<f64>)> {
         attachment: later(),
         limits,
         hostname: None,
+        mounts: Vec::new(),
         introduce: None,
     };
     let mut last = None;
     for _ in 0..KEEPS {
         let images = host.images();
-        let dump = DumpOptions { machine, root: plot.root.clone(), images: images.clone() };
+        let dump =
+            DumpOptions { machine, root: plot.root.clone(), images: images.clone(), mounts: Vec::new() };
         let start = Instant::now();
         let dumped = host.runtime.dump(&plot.id, dump).await.unwrap();
         dumps.push(start.elapsed().as_secs_f64() * 1000.0);

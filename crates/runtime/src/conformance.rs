@@ -7,11 +7,12 @@ use std::io;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use burrow_model::{Limits, SandboxId};
+use burrow_model::{Limits, MountMode, MountPath, SandboxId};
 use burrow_network::Attachment;
 
 use crate::{
-    Ability, BootOptions, DumpOptions, Incidents, Introduce, Machine, RestoreOptions, Runtime, RuntimeError,
+    Ability, BootOptions, DumpOptions, Incidents, Introduce, Machine, Mount, RestoreOptions, Runtime,
+    RuntimeError,
 };
 
 /// Room enough for a guest agent and little else.
@@ -36,6 +37,12 @@ pub trait Fixture: Send + Sync {
 
     /// What a restored machine is plugged into.
     async fn attachment_later(&self) -> Attachment;
+
+    /// A directory that can be a volume.
+    async fn source(&self) -> PathBuf;
+
+    /// How the machine sees a volume at this place; `None`: there is none.
+    async fn sees(&self, id: &SandboxId, machine: &Machine, target: &MountPath) -> Option<MountMode>;
 }
 
 /// Runs the whole suite.
@@ -52,12 +59,14 @@ pub async fn all(fixture: &dyn Fixture) {
     limits_change_while_the_machine_runs(fixture).await;
     a_disk_has_a_rate_or_the_driver_says_why_not(fixture).await;
     machines_do_not_touch_each_other(fixture).await;
+    a_volume_is_seen_where_it_was_put_and_as_it_was_given(fixture).await;
     if fixture.runtime().capabilities().hibernate != Ability::Yes {
         return;
     }
     a_dump_leaves_the_machine_paused_and_may_be_repeated(fixture).await;
     a_restored_machine_is_a_machine_like_any_other(fixture).await;
     only_the_machine_that_is_meant_is_dumped(fixture).await;
+    volumes_survive_a_dump_and_who_may_write_is_said_anew(fixture).await;
     what_is_no_dump_is_unfit_and_a_machine_that_cannot_be_introduced_is_none(fixture).await;
 }
 
@@ -261,6 +270,7 @@ struct Dumpable {
     id: SandboxId,
     root: PathBuf,
     machine: Machine,
+    mounts: Vec<Mount>,
 }
 
 /// A dump of it.
@@ -274,13 +284,17 @@ impl Dumpable {
         let (id, options) = (SandboxId::generate(), fixture.options(LIMITS).await);
         let root = options.root.clone();
         let machine = fixture.runtime().boot(&id, options).await.expect("a machine boots");
-        Self { id, root, machine }
+        Self { id, root, machine, mounts: Vec::new() }
     }
 
     async fn dump(&self, fixture: &dyn Fixture) -> Kept {
         let images = fixture.images().await;
-        let options =
-            DumpOptions { machine: self.machine.clone(), root: self.root.clone(), images: images.clone() };
+        let options = DumpOptions {
+            machine: self.machine.clone(),
+            root: self.root.clone(),
+            images: images.clone(),
+            mounts: self.mounts.clone(),
+        };
         let dumped = fixture.runtime().dump(&self.id, options).await.expect("a machine is dumped");
         Kept { images, about: dumped.about }
     }
@@ -293,9 +307,72 @@ impl Dumpable {
             attachment: fixture.attachment_later().await,
             limits: LIMITS,
             hostname: None,
+            mounts: self.mounts.clone(),
             introduce: None,
         }
     }
+}
+
+/// Two volumes, one to write to and one to read from.
+async fn two_volumes(fixture: &dyn Fixture) -> Vec<Mount> {
+    let mut mounts = Vec::new();
+    for (target, mode) in [("/data", MountMode::Rw), ("/srv/models", MountMode::Ro)] {
+        let target = target.parse().expect("it is a place");
+        mounts.push(Mount { source: fixture.source().await, target, mode });
+    }
+    mounts
+}
+
+async fn assert_seen(fixture: &dyn Fixture, id: &SandboxId, machine: &Machine, mounts: &[Mount]) {
+    for Mount { target, mode, .. } in mounts {
+        assert_eq!(fixture.sees(id, machine, target).await, Some(*mode), "{target}");
+    }
+    let elsewhere = "/elsewhere".parse().expect("it is a place");
+    assert_eq!(fixture.sees(id, machine, &elsewhere).await, None);
+}
+
+pub async fn a_volume_is_seen_where_it_was_put_and_as_it_was_given(fixture: &dyn Fixture) {
+    if fixture.runtime().capabilities().volumes != Ability::Yes {
+        return;
+    }
+    let (id, mounts) = (SandboxId::generate(), two_volumes(fixture).await);
+    // Twice: the places are there already then.
+    for _ in 0..2 {
+        let options = BootOptions { mounts: mounts.clone(), ..fixture.options(LIMITS).await };
+        let machine = fixture.runtime().boot(&id, options).await.expect("a machine boots");
+        assert_seen(fixture, &id, &machine, &mounts).await;
+        destroy(fixture, &id).await;
+    }
+}
+
+pub async fn volumes_survive_a_dump_and_who_may_write_is_said_anew(fixture: &dyn Fixture) {
+    let runtime = fixture.runtime();
+    if runtime.capabilities().volumes != Ability::Yes {
+        return;
+    }
+    let (id, mut mounts) = (SandboxId::generate(), two_volumes(fixture).await);
+    let options = BootOptions { mounts: mounts.clone(), ..fixture.options(LIMITS).await };
+    let root = options.root.clone();
+    let machine = runtime.boot(&id, options).await.expect("a machine boots");
+    let mut dumpable = Dumpable { id, root, machine, mounts: mounts.clone() };
+    for (first, second) in
+        [(MountMode::Rw, MountMode::Ro), (MountMode::Ro, MountMode::Ro), (MountMode::Rw, MountMode::Rw)]
+    {
+        let kept = dumpable.dump(fixture).await;
+        destroy(fixture, &dumpable.id).await;
+        (mounts[0].mode, mounts[1].mode) = (first, second);
+        dumpable.mounts.clone_from(&mounts);
+        let options = dumpable.restored(fixture, &kept).await;
+        dumpable.machine = runtime.restore(&dumpable.id, options).await.expect("a machine is restored");
+        assert_seen(fixture, &dumpable.id, &dumpable.machine, &mounts).await;
+        runtime.resume(&dumpable.id).await.expect("a restored machine resumes");
+    }
+    let kept = dumpable.dump(fixture).await;
+    destroy(fixture, &dumpable.id).await;
+    let bare = RestoreOptions { mounts: Vec::new(), ..dumpable.restored(fixture, &kept).await };
+    let refused = runtime.restore(&dumpable.id, bare).await;
+    assert!(matches!(refused, Err(RuntimeError::Restore { .. })), "without its volumes: {refused:?}");
+    assert!(!inventory_has(fixture, &dumpable.id).await);
 }
 
 pub async fn a_dump_leaves_the_machine_paused_and_may_be_repeated(fixture: &dyn Fixture) {
@@ -356,7 +433,8 @@ pub async fn only_the_machine_that_is_meant_is_dumped(fixture: &dyn Fixture) {
     let runtime = fixture.runtime();
     let stranger = Machine { start_ticks: dumpable.machine.start_ticks + 1, ..dumpable.machine.clone() };
     let images = fixture.images().await;
-    let options = DumpOptions { machine: stranger.clone(), root: dumpable.root.clone(), images };
+    let options =
+        DumpOptions { machine: stranger.clone(), root: dumpable.root.clone(), images, mounts: Vec::new() };
     let refused = runtime.dump(&dumpable.id, options).await;
     assert!(matches!(refused, Err(RuntimeError::NoMachine { .. })), "{refused:?}");
     let refused = runtime.mend(&dumpable.id, &stranger, true).await;

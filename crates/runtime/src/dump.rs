@@ -10,7 +10,7 @@ use burrow_model::Limits;
 use burrow_network::Attachment;
 use serde::{Deserialize, Serialize};
 
-use crate::Machine;
+use crate::{Machine, Mount};
 
 /// More are not told one by one: the first few are what somebody can act on.
 const OBSTACLES_SHOWN_MAX: usize = 3;
@@ -53,6 +53,8 @@ pub struct DumpOptions {
     pub root: PathBuf,
     /// An empty directory, on a file system with room for what [`crate::Runtime::dump_bytes`] says.
     pub images: PathBuf,
+    /// As at its boot: what is in them is not written down.
+    pub mounts: Vec<Mount>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +76,8 @@ pub struct RestoreOptions {
     pub limits: Limits,
     /// Some: a fork, to be renamed before anything runs.
     pub hostname: Option<String>,
+    /// At the same places as when the dump was made. Who may write is said anew.
+    pub mounts: Vec<Mount>,
     pub introduce: Option<Introduce>,
 }
 
@@ -89,6 +93,7 @@ impl fmt::Debug for RestoreOptions {
             .field("attachment", &self.attachment)
             .field("limits", &self.limits)
             .field("hostname", &self.hostname)
+            .field("mounts", &self.mounts)
             .field("introduce", &self.introduce.is_some())
             .finish()
     }

@@ -196,6 +196,7 @@ mod tests {
             limits: LIMITS,
             boot_document: Vec::new(),
             template: None,
+            mounts: Vec::new(),
         }
     }
 
@@ -227,7 +228,8 @@ mod tests {
             let id = SandboxId::generate();
             let machine = faulty.boot(&id, options()).await.unwrap();
             let (root, images) = (PathBuf::from("/nowhere"), PathBuf::from("/nowhere"));
-            let dump = DumpOptions { machine, root: root.clone(), images: images.clone() };
+            let dump =
+                DumpOptions { machine, root: root.clone(), images: images.clone(), mounts: Vec::new() };
             faulty.dump(&id, dump.clone()).await.unwrap_err();
             assert_eq!(faulty.inner.machine(&id).unwrap().paused, acted, "{when:?}");
 
@@ -241,6 +243,7 @@ mod tests {
                 attachment,
                 limits: LIMITS,
                 hostname: None,
+                mounts: Vec::new(),
                 introduce: None,
             };
             faulty.restore(&id, restore).await.unwrap_err();

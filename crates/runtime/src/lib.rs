@@ -25,7 +25,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use burrow_model::{Limits, SandboxId};
+use burrow_model::{Limits, MountMode, MountPath, SandboxId};
 use burrow_network::Attachment;
 use serde::{Deserialize, Serialize};
 
@@ -219,6 +219,18 @@ pub struct BootOptions {
     /// A machine that was booted before, to go on from instead of booting: `root` holds a copy of the very disk it was
     /// booted with. [`RuntimeError::Unfit`]: it cannot be used here.
     pub template: Option<Template>,
+    /// Volumes, beside its own files. Only of a driver that has the ability.
+    pub mounts: Vec<Mount>,
+}
+
+/// A directory of the host's that a machine sees: a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// As the host sees it. Up to here the path is trusted; what is in it is not.
+    pub source: PathBuf,
+    /// Where in the machine.
+    pub target: MountPath,
+    pub mode: MountMode,
 }
 
 /// What a driver's machines keep their files in.
@@ -289,6 +301,8 @@ pub struct Capabilities {
     pub limits: Ability,
     /// Whether a machine's disk can be held to a rate.
     pub disk_rate: Ability,
+    /// Directories of the host in machines.
+    pub volumes: Ability,
     /// Whether the hardware keeps its machines apart: what strangers' code is best run by.
     pub isolates_by_hardware: bool,
     /// By what machines run, in words, where there is more than one way.

@@ -14,12 +14,12 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use burrow_model::{Limits, SandboxId};
+use burrow_model::{Limits, MountPath, SandboxId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::{
-    Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine,
+    Ability, Begun, BootOptions, Capabilities, DumpOptions, Dumped, FinishOptions, Incidents, Machine, Mount,
     Obstacle, RestoreOptions, Runtime, RuntimeError,
 };
 
@@ -51,6 +51,7 @@ pub struct SimMachine {
     pub cpu_us: u64,
     /// How often a restored machine was told who it is.
     pub introduced: u32,
+    pub mounts: Vec<Mount>,
 }
 
 /// What a simulated dump says about itself.
@@ -59,6 +60,9 @@ struct About {
     driver: String,
     hostname: String,
     ram: BTreeMap<String, String>,
+    /// Where volumes were.
+    #[serde(default)]
+    places: Vec<MountPath>,
 }
 
 #[derive(Debug)]
@@ -205,14 +209,16 @@ impl Runtime for Sim {
             limits: yes.clone(),
             disk_rate: self
                 .no_disk_rate
-                .map_or(yes, |reason| Ability::No { reason: reason.to_owned(), fix: None }),
+                .map_or(yes.clone(), |reason| Ability::No { reason: reason.to_owned(), fix: None }),
+            volumes: yes,
             isolates_by_hardware: false,
             note: None,
         }
     }
 
     async fn boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
-        let BootOptions { limits, hostname, boot_document, root: _, attachment: _, template: _ } = options;
+        let BootOptions { limits, hostname, boot_document, mounts, root: _, attachment: _, template: _ } =
+            options;
         let fresh = |machine| SimMachine {
             machine,
             paused: false,
@@ -225,6 +231,7 @@ impl Runtime for Sim {
             obstacles: Vec::new(),
             cpu_us: 0,
             introduced: 0,
+            mounts,
         };
         Ok(self.place(id, fresh))
     }
@@ -299,7 +306,8 @@ impl Runtime for Sim {
             let ram = serde_json::to_vec(&seen.ram).map_err(|error| failed(error.into()))?;
             fs::write(options.images.join(RAM_FILE), ram).map_err(failed)?;
         }
-        let about = About { driver: self.name().to_owned(), hostname: seen.hostname, ram: seen.ram };
+        let places = seen.mounts.iter().map(|mount| mount.target.clone()).collect();
+        let about = About { driver: self.name().to_owned(), hostname: seen.hostname, ram: seen.ram, places };
         let about = serde_json::to_string(&about).map_err(|error| failed(error.into()))?;
         self.change(id, |seen| seen.paused = true)?;
         Ok(Dumped { about, paused_us: u64::from(!seen.paused) })
@@ -312,6 +320,10 @@ impl Runtime for Sim {
             return Err(unfit(format!("made by the driver `{}`", about.driver)));
         }
         let failed = |error: io::Error| RuntimeError::Restore { id: id.clone(), reason: error.to_string() };
+        let places: Vec<MountPath> = options.mounts.iter().map(|mount| mount.target.clone()).collect();
+        if places != about.places {
+            return Err(failed(io::Error::other("a volume is missing, or there is one too many")));
+        }
         let ram = read_ram(&options.images, about.ram).map_err(failed)?;
         let hostname = options.hostname.unwrap_or(about.hostname);
         let restored = |machine| SimMachine {
@@ -326,6 +338,7 @@ impl Runtime for Sim {
             obstacles: Vec::new(),
             cpu_us: 0,
             introduced: 0,
+            mounts: options.mounts,
         };
         let machine = self.place(id, restored);
         if let Some(introduce) = options.introduce {
@@ -403,6 +416,7 @@ fn read_ram(images: &Path, told: BTreeMap<String, String>) -> io::Result<BTreeMa
 mod tests {
     use std::path::PathBuf;
 
+    use burrow_model::MountMode;
     use burrow_network::Attachment;
 
     use super::*;
@@ -425,7 +439,17 @@ mod tests {
                 limits,
                 boot_document: b"{}".to_vec(),
                 template: None,
+                mounts: Vec::new(),
             }
+        }
+
+        async fn source(&self) -> PathBuf {
+            PathBuf::from("/nowhere")
+        }
+
+        async fn sees(&self, id: &SandboxId, _: &Machine, target: &MountPath) -> Option<MountMode> {
+            let seen = self.0.machine(id)?;
+            seen.mounts.iter().find(|mount| mount.target == *target).map(|mount| mount.mode)
         }
 
         async fn end_by_itself(&self, id: &SandboxId, _machine: &Machine) {
@@ -468,7 +492,7 @@ mod tests {
         let machine = simulated.0.boot(&id, boot).await.unwrap();
         assert!(simulated.0.set_ram(&id, "count", "41"));
         let root = PathBuf::from("/nowhere");
-        let dump = DumpOptions { machine, root: root.clone(), images: images.clone() };
+        let dump = DumpOptions { machine, root: root.clone(), images: images.clone(), mounts: Vec::new() };
         let dumped = simulated.0.dump(&id, dump).await.unwrap();
         assert!(!simulated.0.set_ram(&id, "count", "42"), "it is paused");
         assert!(!simulated.0.use_cpu(&id, 1));
@@ -481,6 +505,7 @@ mod tests {
             attachment: Attachment::None,
             limits: conformance::LIMITS,
             hostname: Some("child".to_owned()),
+            mounts: Vec::new(),
             introduce: Some(Box::new(|| Box::pin(async { Ok(()) }))),
         };
         simulated.0.restore(&child, options).await.unwrap();
@@ -509,7 +534,11 @@ mod tests {
         let (process, reason) = ("gdb".to_owned(), "is being traced".to_owned());
         simulated.0.hinder(&id, vec![Obstacle { pid: 7, process, reason, passes: false }]);
         let (root, images) = (PathBuf::new(), PathBuf::new());
-        let error = simulated.0.dump(&id, DumpOptions { machine, root, images }).await.unwrap_err();
+        let error = simulated
+            .0
+            .dump(&id, DumpOptions { machine, root, images, mounts: Vec::new() })
+            .await
+            .unwrap_err();
         assert!(
             matches!(&error, RuntimeError::Obstacles { obstacles, .. } if obstacles.len() == 1),
             "{error}"

@@ -9,10 +9,10 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use burrow_model::{Limits, SandboxId};
+use burrow_model::{Limits, MountMode, MountPath, SandboxId};
 use burrow_network::Attachment;
 use burrow_runtime::conformance::{self, Fixture};
-use burrow_runtime::{Ability, BootOptions, Incidents, Machine, Runtime, RuntimeError};
+use burrow_runtime::{Ability, BootOptions, Incidents, Machine, Mount, Runtime, RuntimeError};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Host, LIMITS, later, options, poll};
 
@@ -41,6 +41,14 @@ impl Fixture for Real {
     async fn attachment_later(&self) -> Attachment {
         later()
     }
+
+    async fn source(&self) -> PathBuf {
+        self.host.volume()
+    }
+
+    async fn sees(&self, _id: &SandboxId, machine: &Machine, target: &MountPath) -> Option<MountMode> {
+        support::sees(machine.pid, target.as_str())
+    }
 }
 
 fn kill(pid: u32) {
@@ -54,6 +62,58 @@ async fn the_container_driver_conforms() {
     assert_eq!(real.host.runtime.capabilities().available, Ability::Yes);
     conformance::all(&real).await;
     assert_eq!(real.host.runtime.inventory().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_is_written_to_a_volume_is_on_the_host_and_what_is_read_only_stays() {
+    let host = Host::new();
+    let plot = host.plot();
+    let (data, models) = (host.volume(), host.volume());
+    for folder in [&data, &models] {
+        fs::write(folder.join("file"), "before").unwrap();
+        std::os::unix::fs::chown(folder.join("file"), Some(100_000), Some(100_000)).unwrap();
+    }
+    let mount = |source: &PathBuf, target: &str, mode| Mount {
+        source: source.clone(),
+        target: target.parse().unwrap(),
+        mode,
+    };
+    let commands = [
+        "cat /data/file",
+        "write /data/file after!",
+        "write /models/file after!",
+        "mknod /data/node 20666 103",
+    ];
+    let mounts = vec![mount(&data, "/data", MountMode::Rw), mount(&models, "/models", MountMode::Ro)];
+    let options = BootOptions { mounts, ..options(&plot, LIMITS, &commands) };
+    host.runtime.boot(&plot.id, options).await.unwrap();
+    let answers = plot.answers();
+    assert_eq!((answers[0].as_str(), answers[1].as_str()), ("before", "ok"));
+    assert!(answers[2] == "errno 30", "{answers:?}");
+    assert!(answers[3] != "ok", "no device is made there: {answers:?}");
+    assert_eq!(fs::read_to_string(data.join("file")).unwrap(), "after!");
+    assert_eq!(fs::read_to_string(models.join("file")).unwrap(), "before");
+    assert_eq!(fs::read_dir(plot.root.join("data")).unwrap().count(), 0, "its own files have an empty place");
+    host.runtime.destroy(&plot.id).await.unwrap();
+    let mounted = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounted.contains(data.to_str().unwrap()), "nothing of it is the host's");
+}
+
+#[tokio::test]
+async fn a_link_in_a_volumes_place_moves_no_mount() {
+    let host = Host::new();
+    for path in ["elsewhere", "/etc"] {
+        let (plot, source) = (host.plot(), host.volume());
+        symlink(path, plot.root.join("data")).unwrap();
+        fs::create_dir(plot.root.join("elsewhere")).unwrap();
+        let mounts = vec![Mount { source, target: "/data/x".parse().unwrap(), mode: MountMode::Rw }];
+        let refused =
+            host.runtime.boot(&plot.id, BootOptions { mounts, ..options(&plot, LIMITS, &[]) }).await;
+        let error = refused.unwrap_err();
+        assert!(error.to_string().contains("make room for the volumes"), "{error}");
+        assert_eq!(fs::read_dir(plot.root.join("elsewhere")).unwrap().count(), 0);
+    }
+    assert_eq!(host.runtime.inventory().await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! Reads and writes no files but those of dumps: what a driver does with those of volumes is tested beside it.
 
 mod dumps;
+mod shelves;
 mod snapshots;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub async fn all(volumes: &dyn Volumes) {
     an_image_is_made_of_a_sandbox(volumes).await;
     snapshots::all(volumes).await;
     dumps::all(volumes).await;
+    shelves::all(volumes).await;
 }
 
 /// Runs the part that needs a driver shared between tasks.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use burrow_model::{Changes, DumpId, Fails, Fault, ImageId, SandboxId, SnapshotId};
+use burrow_model::{Changes, DumpId, Fails, Fault, ImageId, SandboxId, ShelfId, ShelfSnapshotId, SnapshotId};
 
 use crate::{
     Chunks, Comparison, Dump, Effort, Inventory, Space, Times, Tree, VolumeError, VolumeId, Volumes,
@@ -193,6 +193,44 @@ impl<V: Volumes> Volumes for Faulty<V> {
 
     async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError> {
         self.change(self.inner.remove_dump(id)).await
+    }
+
+    async fn create_shelf(
+        &self,
+        id: &ShelfId,
+        from: Option<&ShelfSnapshotId>,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        self.change(self.inner.create_shelf(id, from, disk_bytes)).await
+    }
+
+    async fn locate_shelf(&self, id: &ShelfId) -> Result<PathBuf, VolumeError> {
+        self.inner.locate_shelf(id).await
+    }
+
+    async fn shelf_used(&self, id: &ShelfId) -> Result<u64, VolumeError> {
+        self.inner.shelf_used(id).await
+    }
+
+    async fn remove_shelf(&self, id: &ShelfId) -> Result<(), VolumeError> {
+        self.change(self.inner.remove_shelf(id)).await
+    }
+
+    async fn snapshot_shelf(&self, id: &ShelfSnapshotId, of: &ShelfId) -> Result<(), VolumeError> {
+        self.change(self.inner.snapshot_shelf(id, of)).await
+    }
+
+    async fn replace_shelf(
+        &self,
+        id: &ShelfId,
+        from: &ShelfSnapshotId,
+        disk_bytes: u64,
+    ) -> Result<(), VolumeError> {
+        self.change(self.inner.replace_shelf(id, from, disk_bytes)).await
+    }
+
+    async fn remove_shelf_snapshot(&self, id: &ShelfSnapshotId) -> Result<(), VolumeError> {
+        self.change(self.inner.remove_shelf_snapshot(id)).await
     }
 }
 

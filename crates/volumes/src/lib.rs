@@ -13,6 +13,7 @@ pub mod debian;
 mod dump;
 pub mod faulty;
 pub mod inside;
+pub mod shelf_files;
 mod shift;
 pub mod sim;
 
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
+use burrow_model::{ChangeKind, Changes, DumpId, ImageId, SandboxId, ShelfId, ShelfSnapshotId, SnapshotId};
 
 pub use dump::MANIFEST as DUMP_MANIFEST;
 pub use shift::{Shifted, shift_attribute, shift_owners, unshift_attribute};
@@ -187,6 +188,38 @@ pub trait Volumes: fmt::Debug + Send + Sync {
 
     /// Removes a dump, staged or sealed. Of an unknown one: nothing to do.
     async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError>;
+
+    /// A writable volume that outlives sandboxes, limited to `disk_bytes`: empty, with a `rootfs/` that root inside owns, or a
+    /// copy-on-write child of a snapshot of one. When it exists already, that is the answer. Durable on return.
+    async fn create_shelf(
+        &self,
+        id: &ShelfId,
+        from: Option<&ShelfSnapshotId>,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError>;
+
+    /// Where the files of such a volume are (`rootfs/`).
+    async fn locate_shelf(&self, id: &ShelfId) -> Result<PathBuf, VolumeError>;
+
+    /// Bytes charged to such a volume, as [`Volumes::used`] says of a sandbox.
+    async fn shelf_used(&self, id: &ShelfId) -> Result<u64, VolumeError>;
+
+    /// Of an unknown one: nothing to do. Its snapshots stay. As durable as [`Volumes::destroy`].
+    async fn remove_shelf(&self, id: &ShelfId) -> Result<(), VolumeError>;
+
+    /// A read-only copy of such a volume, as [`Volumes::snapshot`] takes one of a sandbox.
+    async fn snapshot_shelf(&self, id: &ShelfSnapshotId, of: &ShelfId) -> Result<(), VolumeError>;
+
+    /// Makes such a volume a fresh copy of a snapshot, as [`Volumes::replace_from_snapshot`] does a sandbox's.
+    async fn replace_shelf(
+        &self,
+        id: &ShelfId,
+        from: &ShelfSnapshotId,
+        disk_bytes: u64,
+    ) -> Result<(), VolumeError>;
+
+    /// Of an unknown one: nothing to do. As durable as [`Volumes::destroy`].
+    async fn remove_shelf_snapshot(&self, id: &ShelfSnapshotId) -> Result<(), VolumeError>;
 }
 
 /// A dump that was found whole.
@@ -217,6 +250,9 @@ pub enum VolumeId {
         image: ImageId,
         parent: Option<SnapshotId>,
     },
+    /// One that outlives sandboxes, sent as a whole.
+    Shelf(ShelfId),
+    ShelfSnapshot(ShelfSnapshotId),
 }
 
 impl VolumeId {
@@ -225,6 +261,8 @@ impl VolumeId {
             Self::Image(id) => id.as_str(),
             Self::Sandbox { id, .. } => id.as_str(),
             Self::Snapshot { id, .. } => id.as_str(),
+            Self::Shelf(id) => id.as_str(),
+            Self::ShelfSnapshot(id) => id.as_str(),
         }
     }
 }
@@ -272,6 +310,8 @@ pub struct Inventory {
     pub snapshots: Vec<SnapshotId>,
     /// Staged or sealed.
     pub dumps: Vec<DumpId>,
+    pub shelves: Vec<ShelfId>,
+    pub shelf_snapshots: Vec<ShelfSnapshotId>,
 }
 
 /// How much is looked at to tell what changed.
@@ -298,6 +338,10 @@ pub enum VolumeError {
     NotFound { id: SandboxId },
     #[error("snapshot `{snapshot}` does not exist in the pool")]
     SnapshotNotFound { snapshot: SnapshotId },
+    #[error("volume `{shelf}` does not exist in the pool")]
+    ShelfNotFound { shelf: ShelfId },
+    #[error("volume snapshot `{snapshot}` does not exist in the pool")]
+    ShelfSnapshotNotFound { snapshot: ShelfSnapshotId },
     #[error("dump `{dump}` does not exist in the pool")]
     DumpNotFound { dump: DumpId },
     #[error("{what} is damaged: its file `{file}` {how}")]
@@ -356,6 +400,8 @@ impl VolumeError {
             Self::ImageNotFound { .. }
             | Self::NotFound { .. }
             | Self::SnapshotNotFound { .. }
+            | Self::ShelfNotFound { .. }
+            | Self::ShelfSnapshotNotFound { .. }
             | Self::DumpNotFound { .. }
             | Self::NotDumpable { .. }
             | Self::Step { .. }
@@ -527,5 +573,43 @@ impl<V: Volumes + ?Sized> Volumes for Arc<V> {
 
     async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError> {
         (**self).remove_dump(id).await
+    }
+
+    async fn create_shelf(
+        &self,
+        id: &ShelfId,
+        from: Option<&ShelfSnapshotId>,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        (**self).create_shelf(id, from, disk_bytes).await
+    }
+
+    async fn locate_shelf(&self, id: &ShelfId) -> Result<PathBuf, VolumeError> {
+        (**self).locate_shelf(id).await
+    }
+
+    async fn shelf_used(&self, id: &ShelfId) -> Result<u64, VolumeError> {
+        (**self).shelf_used(id).await
+    }
+
+    async fn remove_shelf(&self, id: &ShelfId) -> Result<(), VolumeError> {
+        (**self).remove_shelf(id).await
+    }
+
+    async fn snapshot_shelf(&self, id: &ShelfSnapshotId, of: &ShelfId) -> Result<(), VolumeError> {
+        (**self).snapshot_shelf(id, of).await
+    }
+
+    async fn replace_shelf(
+        &self,
+        id: &ShelfId,
+        from: &ShelfSnapshotId,
+        disk_bytes: u64,
+    ) -> Result<(), VolumeError> {
+        (**self).replace_shelf(id, from, disk_bytes).await
+    }
+
+    async fn remove_shelf_snapshot(&self, id: &ShelfSnapshotId) -> Result<(), VolumeError> {
+        (**self).remove_shelf_snapshot(id).await
     }
 }

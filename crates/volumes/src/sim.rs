@@ -4,16 +4,21 @@
 //! volume holds is a table of names and contents, which tests write and read by [`Sim::write`] and [`Sim::read`], and
 //! which copies, snapshots and images carry along. One in a folder keeps files too, as plain directories beside that
 //! table, for tests of those who fill and read them. Dumps are real directories, since a runtime writes into them; so
-//! are snapshots while they are staged or located, since exports read them and imports write them.
+//! are snapshots while they are staged or located, since exports read them and imports write them; and volumes that outlive
+//! sandboxes with their snapshots, whose files the host itself reads and writes.
 
-use std::collections::BTreeMap;
+mod shelves;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use burrow_model::{Change, ChangeKind, Changes, DumpId, ImageId, SandboxId, SnapshotId};
+use burrow_model::{
+    Change, ChangeKind, Changes, DumpId, ImageId, SandboxId, ShelfId, ShelfSnapshotId, SnapshotId,
+};
 
 use crate::dump::{self, NoDisk, Recent};
 use crate::{
@@ -44,6 +49,8 @@ struct Contents {
     sandboxes: BTreeMap<SandboxId, Disk>,
     snapshots: BTreeMap<SnapshotId, Files>,
     frozen: BTreeMap<SnapshotId, Files>,
+    shelves: BTreeSet<ShelfId>,
+    shelf_snapshots: BTreeSet<ShelfSnapshotId>,
 }
 
 /// Absolute path to content, as a sandbox sees them.
@@ -67,7 +74,7 @@ impl Drop for DumpsFolder {
     fn drop(&mut self) {
         if self.own {
             let _ = std::fs::remove_dir_all(&self.path);
-            for folder in ["snapshots", "arriving"] {
+            for folder in ["snapshots", "arriving", shelves::SHELVES, shelves::SNAPSHOTS] {
                 let _ = std::fs::remove_dir_all(self.path.with_extension(folder));
             }
         }
@@ -83,7 +90,17 @@ impl Default for Sim {
 impl Sim {
     pub fn new(total_bytes: u64) -> Self {
         let (images, staged, sandboxes, snapshots, frozen) = Default::default();
-        let state = Mutex::new(Contents { total_bytes, images, staged, sandboxes, snapshots, frozen });
+        let (shelves, shelf_snapshots) = Default::default();
+        let state = Mutex::new(Contents {
+            total_bytes,
+            images,
+            staged,
+            sandboxes,
+            snapshots,
+            frozen,
+            shelves,
+            shelf_snapshots,
+        });
         let path = std::env::temp_dir().join(format!("burrow-sim-{}", DumpId::generate()));
         Self { state, folder: None, dumps: DumpsFolder { path, own: true } }
     }
@@ -413,6 +430,8 @@ impl Volumes for Sim {
             staged: state.staged.keys().cloned().collect(),
             snapshots: state.snapshots.keys().cloned().collect(),
             dumps: dump::inventory(&self.dumps.path)?,
+            shelves: state.shelves.iter().cloned().collect(),
+            shelf_snapshots: state.shelf_snapshots.iter().cloned().collect(),
         })
     }
 
@@ -427,6 +446,8 @@ impl Volumes for Sim {
             VolumeId::Image(id) => self.state().image(id).map(|_| 0)?,
             VolumeId::Sandbox { id, .. } => self.state().disk(id)?.used_bytes,
             VolumeId::Snapshot { id, .. } => self.state().snapshot(id).map(|_| 0)?,
+            VolumeId::Shelf(id) => self.state().shelf(id).map(|()| 0)?,
+            VolumeId::ShelfSnapshot(id) => self.state().shelf_snapshot(id).map(|()| 0)?,
         };
         let (sender, chunks) = tokio::sync::mpsc::channel(1);
         sender.try_send(Ok(used.to_le_bytes().to_vec())).expect("the channel holds one");
@@ -460,6 +481,8 @@ impl Volumes for Sim {
                 let disk = Disk { limit_bytes: disk_bytes, used_bytes, files: Files::new() };
                 state.sandboxes.entry(id.clone()).or_insert(disk);
             }
+            VolumeId::Shelf(id) => self.receive_shelf(&mut state, id)?,
+            VolumeId::ShelfSnapshot(id) => self.receive_shelf_snapshot(&mut state, id)?,
         }
         Ok(())
     }
@@ -678,6 +701,39 @@ impl Volumes for Sim {
     async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError> {
         let _state = self.state();
         dump::remove(&self.dumps.path, id)
+    }
+
+    async fn create_shelf(
+        &self,
+        id: &ShelfId,
+        from: Option<&ShelfSnapshotId>,
+        _: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        self.make_shelf(id, from)
+    }
+
+    async fn locate_shelf(&self, id: &ShelfId) -> Result<PathBuf, VolumeError> {
+        self.find_shelf(id)
+    }
+
+    async fn shelf_used(&self, id: &ShelfId) -> Result<u64, VolumeError> {
+        self.find_shelf(id).map(|_| 0)
+    }
+
+    async fn remove_shelf(&self, id: &ShelfId) -> Result<(), VolumeError> {
+        self.drop_shelf(id)
+    }
+
+    async fn snapshot_shelf(&self, id: &ShelfSnapshotId, of: &ShelfId) -> Result<(), VolumeError> {
+        self.copy_shelf(id, of)
+    }
+
+    async fn replace_shelf(&self, id: &ShelfId, from: &ShelfSnapshotId, _: u64) -> Result<(), VolumeError> {
+        self.put_back_shelf(id, from)
+    }
+
+    async fn remove_shelf_snapshot(&self, id: &ShelfSnapshotId) -> Result<(), VolumeError> {
+        self.drop_shelf_snapshot(id)
     }
 }
 

@@ -147,7 +147,7 @@ class Daemon:
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
             subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
-        for part in ("sandboxes", "staged", "snapshots", "replacing", "images"):
+        for part in ("sandboxes", "staged", "snapshots", "replacing", "images", "shelves", "shelf-snapshots"):
             for volume in (self.pool / part).glob("*"):
                 quiet = ["btrfs", "-q"]
                 subprocess.run(

@@ -19,6 +19,7 @@ mod rows;
 mod sandboxes;
 mod search;
 mod secrets;
+mod shelves;
 mod snapshots;
 mod spaces;
 mod ssh_keys;

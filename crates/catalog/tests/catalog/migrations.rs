@@ -12,14 +12,14 @@ use burrow_catalog::{
     Catalog, Idempotency, SandboxChange, SandboxFilter, SandboxRow, SnapshotFilter, VERSION,
 };
 use burrow_model::{
-    Change, ChangeKind, Changes, DumpId, Origin, OriginKind, SandboxSpec, Scope, Snapshot, SnapshotKind,
-    State,
+    Change, ChangeKind, Changes, DumpId, MountMode, Origin, OriginKind, SandboxSpec, Scope, ShelfState,
+    Snapshot, SnapshotKind, State,
 };
 use rusqlite::Connection;
 use serde_json::json;
 
 use crate::rows::{self, NOW};
-use crate::{secrets, ssh_keys};
+use crate::{secrets, shelves, ssh_keys};
 
 fn fixture(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/v{version}.sql"))
@@ -50,6 +50,9 @@ async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
         }
         if version >= 11 {
             assert!(catalog.ssh_login("SHA256:login", NOW).await.unwrap().is_some());
+        }
+        if version >= 12 {
+            check_shelves(&catalog).await;
         }
         drop(catalog);
         assert_eq!(schema(&Connection::open(&path).unwrap()), fresh, "from version {version}");
@@ -145,6 +148,18 @@ async fn populate(catalog: &Catalog) {
     secrets::put(catalog, &tenant, secrets::spec("openai"), 1).await;
     catalog.keep_authority(secrets::authority(&row)).await.unwrap();
     catalog.keep_placeholder(secrets::placeholder(&row, "openai", 1, "sk-stand-in")).await.unwrap();
+    populate_shelves(catalog).await;
+}
+
+/// Since version 12: a volume with a snapshot, and a sandbox that has it.
+async fn populate_shelves(catalog: &Catalog) {
+    let data = shelves::stored(catalog, "data").await;
+    let snapshot = shelves::snapshot(&data, Some("first"));
+    catalog.insert_shelf_snapshot(&catalog.default_tenant(), snapshot.clone()).await.unwrap();
+    catalog.settle_shelf_snapshot(&snapshot.id).await.unwrap();
+    let reader = shelves::sandbox(catalog, vec![shelves::mount(&data, MountMode::Ro)]);
+    // Older than the other, which is looked for as the newest.
+    rows::store(catalog, &SandboxRow { created_ms: NOW - 2, ..reader }).await;
 }
 
 /// Since version 6: a snapshot with its processes, and a sandbox that sleeps on the same.
@@ -211,7 +226,8 @@ async fn check_snapshots(catalog: &Catalog) {
     assert_eq!((asleep.rotated_ms, asleep.snapshotted_ms), (Some(NOW + 7), Some(NOW + 8)));
     assert_eq!(catalog.children_of_snapshot(&snapshot.id).await.unwrap(), [asleep.id]);
     let lineage = catalog.lineage(&tenant).await.unwrap();
-    assert_eq!((lineage.sandboxes.len(), lineage.snapshots.len()), (2, 1));
+    let with_volumes = lineage.sandboxes.iter().filter(|row| !row.spec.volumes.is_empty()).count();
+    assert_eq!((lineage.sandboxes.len() - with_volumes, lineage.snapshots.len()), (2, 1));
 }
 
 async fn check_secrets(catalog: &Catalog) {
@@ -223,6 +239,16 @@ async fn check_secrets(catalog: &Catalog) {
     assert_eq!(catalog.authority(&tenant, &lineage).await.unwrap(), Some(secrets::authority(&sandbox)));
     let placeholder = catalog.placeholder(&tenant, &row.spec.name, &lineage, 1).await.unwrap();
     assert_eq!(placeholder.as_deref(), Some("sk-stand-in"));
+}
+
+async fn check_shelves(catalog: &Catalog) {
+    let tenant = catalog.default_tenant();
+    let data = catalog.resolve_shelf(&tenant, "data").await.unwrap().unwrap().shelf;
+    assert_eq!((data.disk_mib, data.state), (64, ShelfState::Ready));
+    assert_eq!(catalog.snapshots_of_shelf(&data.id).await.unwrap().len(), 1);
+    let users = catalog.users_of_shelf(&data.id).await.unwrap();
+    let row = catalog.sandbox(&tenant, &users[0].sandbox).await.unwrap().unwrap();
+    assert_eq!(row.spec.volumes, [shelves::mount(&data, MountMode::Ro)]);
 }
 
 async fn write_fixture_or_fail(version: u32) {

@@ -32,6 +32,7 @@ pub(crate) fn spec() -> SandboxSpec {
         rotate: None,
         memory: burrow_model::MemorySpec::quiet(),
         lease: None,
+        volumes: Vec::new(),
     }
 }
 

@@ -98,8 +98,8 @@ fn restore(args: &RestoreArgs) -> Result<(), Stop> {
     match burrow_daemon::restore(args.config.as_deref(), archive) {
         Ok(restored) => {
             print::note(&format!(
-                "restored {} sandboxes, {} snapshots, {} images and {} spaces of memory",
-                restored.sandboxes, restored.snapshots, restored.images, restored.spaces
+                "restored {} sandboxes, {} snapshots, {} images, {} volumes and {} spaces of memory",
+                restored.sandboxes, restored.snapshots, restored.images, restored.volumes, restored.spaces
             ));
             Ok(())
         }

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use super::life::LifeFlags;
 use super::memory::choose::MemoryFlags;
 use super::memory::related::RelatedFlags;
+use super::volume::VolumeFlags;
 use crate::interact::detach::DetachKeys;
 use crate::{parse, terminal};
 
@@ -172,6 +173,8 @@ pub(crate) struct SandboxFlags {
     life: LifeFlags,
     #[command(flatten)]
     memory: MemoryFlags,
+    #[command(flatten)]
+    volumes: VolumeFlags,
 }
 
 impl SandboxFlags {
@@ -189,6 +192,7 @@ impl SandboxFlags {
         request.labels.extend(self.labels);
         request.env.extend(self.env);
         request.memory = self.memory.over(request.memory);
+        request.volumes.extend(self.volumes.volumes);
         self.life.over(self.from.as_deref(), &mut request);
         request
     }

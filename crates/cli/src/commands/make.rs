@@ -53,6 +53,7 @@ fn fixed_by_snapshot(request: &CreateSandbox) -> Option<&'static str> {
         ("user", request.user.is_some()),
         ("services", !request.services.is_empty()),
         ("if_not_exists", request.if_not_exists),
+        ("volumes", !request.volumes.is_empty()),
     ]
     .into_iter()
     .find_map(|(part, given)| given.then_some(part))

@@ -60,4 +60,5 @@ mod undo;
 pub(crate) mod up;
 pub(crate) mod update;
 pub(crate) mod version;
+pub(crate) mod volume;
 pub(crate) mod wait;

@@ -6,6 +6,7 @@ use clap::Args;
 use super::flags::{LimitFlags, NetworkFlags};
 use super::life::{LifeFlags, lacks_snapshot};
 use super::memory::choose::MemoryFlags;
+use super::volume::VolumeFlags;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::parse;
@@ -22,7 +23,8 @@ Examples:
   burrow update web --net none                 cuts what it has open
   burrow update web --sleep-after 5m --hibernate-after 1h --stop-after never
   burrow update web --rotate-every 7d --from known-good
-  burrow update web --attach handbook:ro --remember errors")]
+  burrow update web --attach handbook:ro --remember errors
+  burrow update web --volume data:/data        of a stopped one: these volumes, and no others")]
 pub(crate) struct UpdateArgs {
     sandbox: String,
     #[command(flatten)]
@@ -52,6 +54,11 @@ pub(crate) struct UpdateArgs {
     #[arg(long = "unattach", value_name = "SPACE")]
     unattach: Vec<String>,
     #[command(flatten)]
+    volumes: VolumeFlags,
+    /// Take its volumes away; only of a stopped one
+    #[arg(long, conflicts_with = "volumes")]
+    no_volumes: bool,
+    #[command(flatten)]
     format: Format,
 }
 
@@ -61,6 +68,7 @@ pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
     let network = Some(network).filter(|network| *network != UpdateNetwork::default());
     let plain = args.limits.is_empty() && args.labels.is_empty() && args.unlabels.is_empty();
     let plain = plain && args.memory.is_empty() && args.unattach.is_empty();
+    let plain = plain && args.volumes.volumes.is_empty() && !args.no_volumes;
     if plain && network.is_none() && args.life.is_empty() {
         return Err(Failure::new(format!(
             "could not update sandbox `{}`: nothing to change was given",
@@ -77,6 +85,7 @@ pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
         limits: args.limits.over(None),
         labels: removed.chain(set).collect(),
         network,
+        volumes: Some(args.volumes.volumes).filter(|volumes| args.no_volumes || !volumes.is_empty()),
         ..UpdateSandbox::default()
     };
     let known = match args.life.rotates() && args.from.is_none() {

@@ -178,6 +178,7 @@ mod tests {
             hibernate: ability(false),
             limits: ability(true),
             disk_rate: Some(ability(false)),
+            volumes: Some(ability(true)),
             note: Some("machines run by magic".to_owned()),
         };
         HostInfo {

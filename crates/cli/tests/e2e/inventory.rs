@@ -91,7 +91,7 @@ impl Inventory {
     }
 
     pub(crate) fn remove_volumes(&self) {
-        for part in ["sandboxes", "staged", "images", "snapshots"] {
+        for part in ["sandboxes", "staged", "images", "snapshots", "shelves", "shelf-snapshots"] {
             for name in names(&self.pool.join(part)) {
                 let path = self.pool.join(part).join(name);
                 let _ = Command::new("btrfs")

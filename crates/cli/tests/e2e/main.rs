@@ -63,4 +63,5 @@ mod ssh_keys;
 mod ssh_shells;
 mod survival;
 mod talking;
+mod volumes;
 mod workloads;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burrow_audit::{Action, Text};
 use burrow_catalog::KeyRow;
-use burrow_model::{SandboxId, TenantId};
+use burrow_model::{SandboxId, ShelfId, TenantId};
 
 /// Shared by the layer and whoever knows something.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +59,15 @@ impl Trace {
                 told.actor = Some(Text::new(&format!("token of {sandbox}")));
             }
             told.sandbox = Some(sandbox.clone());
+        });
+    }
+
+    /// By a token of a volume's own.
+    pub(crate) fn asked_by_volume(&self, tenant: &TenantId, volume: &ShelfId) {
+        self.tell(|told| {
+            told.tenant = Some(tenant.clone());
+            told.actor = Some(Text::new(&format!("token of {volume}")));
+            told.target = Some(Text::new(volume.as_str()));
         });
     }
 

@@ -47,6 +47,7 @@ pub(crate) fn sandbox(row: SandboxRow) -> api::Sandbox {
         active_ms: row.active_ms,
         asleep_since_ms: row.slept_ms,
         memory: Some(memory),
+        volumes: spec.volumes.into_iter().map(super::volumes::volume_mount).collect(),
     }
 }
 

@@ -15,6 +15,7 @@ mod secrets;
 mod signal;
 mod sleep;
 mod snapshots;
+mod volumes;
 
 pub(crate) use answers::{
     ability, event, exec, exec_started, file_entry, key, sandbox, service, stats, stream_of, watch_event,
@@ -47,3 +48,4 @@ pub(crate) use sleep::{rotate_policy, sleep_policy};
 pub(crate) use snapshots::{
     fork_options, from_snapshot, snapshot, snapshot_kind_of, snapshot_listed, snapshot_options,
 };
+pub(crate) use volumes::{mount_wishes, shelf_options, volume, volume_entry, volume_mount, volume_snapshot};

@@ -90,6 +90,8 @@ pub(crate) fn create_options(
         // Names spaces, which have to be looked up.
         memory: burrow_model::MemorySpec::quiet(),
         lease: None,
+        // Names volumes, which have to be looked up.
+        volumes: Vec::new(),
         idempotency: None,
     })
 }
@@ -147,6 +149,7 @@ pub(crate) fn update_options(request: UpdateSandbox) -> Result<UpdateOptions, Ap
         rotate: None,
         memory: None,
         lease: None,
+        volumes: None,
     })
 }
 

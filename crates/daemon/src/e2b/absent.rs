@@ -12,19 +12,10 @@ use crate::rest::auth::Reader;
 
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
-        .route("/volumes", any(volumes))
-        .route("/volumes/{*rest}", any(volumes))
         .route("/secrets", any(secrets))
         .route("/secrets/{*rest}", any(secrets))
         .route("/teams", any(teams))
         .route("/teams/{*rest}", any(teams))
-}
-
-async fn volumes(_: By<Reader>) -> Refusal {
-    Refusal::absent(
-        "Burrow has no volumes of their own: a sandbox's disk is kept for as long as the sandbox is; pause it, snapshot it or \
-         fork it",
-    )
 }
 
 async fn secrets(_: By<Reader>) -> Refusal {

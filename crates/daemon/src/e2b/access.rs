@@ -1,11 +1,14 @@
-//! Tokens of one sandbox: for its envd, for its ports when they are private, and signatures made with the first.
+//! Tokens of one sandbox: for its envd, for its ports when they are private, and signatures made with the first. And of one
+//! volume, for its files.
 //!
 //! A token is an HMAC of the sandbox's id by a secret of this daemon's, so nothing is stored, and whether a token fits can be
 //! told of a sandbox that is gone. Signatures are E2B's: `v1_` and base64 of `sha256("path:operation:user:token[:expires]")`.
 
+use std::fmt::Display;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use burrow_model::SandboxId;
+use burrow_model::{SandboxId, ShelfId};
 use ring::digest;
 
 use crate::gateway::Signer;
@@ -14,6 +17,7 @@ use crate::rest::error::ApiError;
 
 const ENVD_PURPOSE: &str = "burrow e2b envd v1";
 const TRAFFIC_PURPOSE: &str = "burrow e2b traffic v1";
+const VOLUME_PURPOSE: &str = "burrow e2b volume v1";
 
 /// Longer than any token and any signature.
 const TEXT_BYTES_MAX: usize = 128;
@@ -28,6 +32,16 @@ pub(crate) async fn traffic_token(app: &App, sandbox: &SandboxId) -> Result<Stri
     Ok(app.gateway.signer(app).await?.token(TRAFFIC_PURPOSE, sandbox))
 }
 
+/// Opens the files of a volume.
+pub(super) async fn volume_token(app: &App, volume: &ShelfId) -> Result<String, ApiError> {
+    Ok(app.gateway.signer(app).await?.token(VOLUME_PURPOSE, volume))
+}
+
+/// Whether a token opens the files of this volume.
+pub(super) async fn opens_volume(app: &App, volume: &ShelfId, token: &str) -> Result<bool, ApiError> {
+    Ok(fits(app.gateway.signer(app).await?, VOLUME_PURPOSE, volume, token))
+}
+
 /// Whether a token opens this sandbox's envd.
 pub(crate) async fn opens_envd(app: &App, sandbox: &SandboxId, token: &str) -> Result<bool, ApiError> {
     Ok(fits(app.gateway.signer(app).await?, ENVD_PURPOSE, sandbox, token))
@@ -39,8 +53,8 @@ pub(crate) async fn opens_ports(app: &App, sandbox: &SandboxId, token: &str) -> 
     Ok(fits(signer, TRAFFIC_PURPOSE, sandbox, token) || fits(signer, ENVD_PURPOSE, sandbox, token))
 }
 
-fn fits(signer: &Signer, purpose: &str, sandbox: &SandboxId, token: &str) -> bool {
-    token.len() <= TEXT_BYTES_MAX && same(signer.token(purpose, sandbox).as_bytes(), token.as_bytes())
+fn fits(signer: &Signer, purpose: &str, id: &impl Display, token: &str) -> bool {
+    token.len() <= TEXT_BYTES_MAX && same(signer.token(purpose, id).as_bytes(), token.as_bytes())
 }
 
 /// What a signed address says.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   /sandboxes, /v2/sandboxes, …  ─► control plane: keys as everywhere, errors in E2B's form
+//!   /volumecontent/<volume>/…     ─► files of volumes, by the volume's own token; see [`volumes`]
 //!   e2b-sandbox-id: …             ─┐
 //!   49983-<sandbox>.<domain>      ─┴► envd: files and processes, by the sandbox's own token; see [`envd`]
 //!   49999-<sandbox>.<domain>      ──► code, the same way; see [`interpreter`]
@@ -27,6 +28,7 @@ mod pause;
 mod sandboxes;
 mod show;
 mod templates;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -64,5 +66,6 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/v2/sandboxes/{sandbox}/logs", any(absent::logs))
         .route("/snapshots", get(branches::list))
         .merge(templates::routes())
+        .merge(volumes::routes())
         .merge(absent::routes())
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use burrow_api::{CreateSandbox, ErrorCode};
 use burrow_catalog::{Idempotency, SandboxRow};
 use burrow_engine::{CreateOptions, EngineError, FromSnapshot, LeaseChange};
-use burrow_model::{AtTimeout, Lease, Lifetime, SandboxId, Snapshot};
+use burrow_model::{AtTimeout, Lease, Lifetime, SandboxId, ShelfMount, Snapshot};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ pub(super) struct NewSandbox {
     mcp: Option<Value>,
     iam: Option<Value>,
     #[serde(rename = "volumeMounts")]
-    volumes: Option<Value>,
+    volumes: Option<Vec<super::volumes::Mount>>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -98,9 +98,10 @@ async fn create(
 ) -> Result<Response, Refusal> {
     caller.unbound()?;
     let began = Instant::now();
-    let wish = body.value;
+    let mut wish = body.value;
     refuse_absent(&wish)?;
-    let asked = Asked::of(wish, &app, timeout_seconds)?;
+    let volumes = super::volumes::mounts(&app, &caller, wish.volumes.take().unwrap_or_default()).await?;
+    let asked = Asked { volumes, ..Asked::of(wish, &app, timeout_seconds)? };
     let idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &body.bytes));
     let created = match find(&app, &caller, &asked.template).await? {
         Found::Image(image) => from_image(&app, &caller, asked, image, idempotency).await?,
@@ -115,12 +116,6 @@ async fn create(
 
 fn refuse_absent(wish: &NewSandbox) -> Result<(), Refusal> {
     let given = |value: &Option<Value>| value.as_ref().is_some_and(asks);
-    if given(&wish.volumes) {
-        return Err(Refusal::absent(
-            "Burrow has no volumes of their own: a sandbox's disk is kept for as long as the sandbox is; pause it instead \
-             of killing it, or fork it",
-        ));
-    }
     if given(&wish.iam) {
         return Err(Refusal::absent(
             "Burrow mints no workload identity; a secret with a request rule (`burrow secret`) is put into requests \
@@ -142,6 +137,7 @@ struct Asked {
     lease: Lease,
     expires_ms: u64,
     network: Option<burrow_model::NetworkPolicy>,
+    volumes: Vec<ShelfMount>,
 }
 
 impl Asked {
@@ -169,6 +165,8 @@ impl Asked {
             lease: Lease { timeout_ms: seconds.saturating_mul(1000), then, public, metadata },
             expires_ms,
             network,
+            // They have to be looked up.
+            volumes: Vec::new(),
         })
     }
 }
@@ -190,6 +188,7 @@ async fn from_image(
         network: asked.network,
         lease: Some(asked.lease),
         memory,
+        volumes: asked.volumes,
         idempotency,
         ..options
     };
@@ -206,6 +205,11 @@ async fn from_snapshot(
     snapshot: Snapshot,
     idempotency: Option<Idempotency>,
 ) -> Result<SandboxRow, Refusal> {
+    if !asked.volumes.is_empty() {
+        return Err(Refusal::absent(
+            "a sandbox made from a snapshot has the volumes its sandbox had, to read; give `volumeMounts` with a template",
+        ));
+    }
     let lifetime = Some(Lifetime::Persistent { expires_ms: Some(asked.expires_ms) });
     let options = FromSnapshot { name: None, files_only: false, labels: None, lifetime, idempotency };
     let change = LeaseChange { lease: asked.lease, expires_ms: Some(asked.expires_ms) };

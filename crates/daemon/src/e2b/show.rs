@@ -116,6 +116,7 @@ pub(super) async fn detail(
     };
     shown["network"] = super::network::shown(network, lease.is_some_and(|lease| lease.public));
     shown["lifecycle"] = json!({ "onTimeout": if keeps { "pause" } else { "kill" }, "autoResume": true });
+    shown["volumeMounts"] = super::volumes::mounted(&row.spec.volumes);
     if state(row) == "paused" {
         let kept = matches!(row.state, State::Paused | State::Hibernated | State::Hibernating);
         shown["pauseMode"] = if kept { "full" } else { "filesystem" }.into();

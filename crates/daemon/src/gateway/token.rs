@@ -6,7 +6,7 @@
 //!
 //! Nothing in it is secret but the signature. It is bound to the key that asked for it, and dies with that key.
 
-use std::fmt;
+use std::fmt::{self, Display};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -46,9 +46,9 @@ impl Signer {
         format!("{words}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// What opens a sandbox for one purpose and as long as this secret is kept.
-    pub(crate) fn token(&self, purpose: &str, sandbox: &SandboxId) -> String {
-        let signature = hmac::sign(&self.0, format!("{purpose}\n{sandbox}").as_bytes());
+    /// What opens a sandbox or a volume for one purpose and as long as this secret is kept.
+    pub(crate) fn token(&self, purpose: &str, id: &impl Display) -> String {
+        let signature = hmac::sign(&self.0, format!("{purpose}\n{id}").as_bytes());
         format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(signature))
     }
 

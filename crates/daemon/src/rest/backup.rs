@@ -1,5 +1,5 @@
 //! `GET /v1/backup`: everything as one tar: the configuration, the catalog, the volume of every image, snapshot and
-//! sandbox, what was remembered with its artifacts, and the audit log. No processes: what `restore.rs` makes of rows that name dumps is in its header.
+//! sandbox, volumes that outlive them with their snapshots, what was remembered with its artifacts, and the audit log. No processes: what `restore.rs` makes of rows that name dumps is in its header.
 //!
 //! The catalog is copied to a file first, consistent and while everything goes on, then streamed from it. Volumes are
 //! streams of unknown length, so each is cut into numbered pieces. `restore.rs` reads what is written here; the format
@@ -91,6 +91,15 @@ async fn write(app: &App, archive: &Archive, copy: Copy) -> io::Result<()> {
         let sandbox = VolumeId::Sandbox { id: row.id.clone(), image: row.image };
         volume(app, archive, row.id.as_str(), &sandbox).await?;
     }
+    for row in catalog.all_shelves().await.map_err(io::Error::other)? {
+        volume(app, archive, row.shelf.id.as_str(), &VolumeId::Shelf(row.shelf.id.clone())).await?;
+    }
+    for row in
+        catalog.all_shelf_snapshots().await.map_err(io::Error::other)?.into_iter().filter(|row| row.ready)
+    {
+        let id = row.snapshot.id;
+        volume(app, archive, id.as_str(), &VolumeId::ShelfSnapshot(id.clone())).await?;
+    }
     memory(app, archive).await?;
     audit(app, archive).await?;
     archive.send(Bytes::from_static(&[0; 2 * BLOCK_BYTES])).await
@@ -153,7 +162,9 @@ async fn volume(app: &App, archive: &Archive, name: &str, volume: &VolumeId) -> 
         Err(EngineError::Volume(
             VolumeError::NotFound { .. }
             | VolumeError::ImageNotFound { .. }
-            | VolumeError::SnapshotNotFound { .. },
+            | VolumeError::SnapshotNotFound { .. }
+            | VolumeError::ShelfNotFound { .. }
+            | VolumeError::ShelfSnapshotNotFound { .. },
         )) => return Ok(false),
         Err(error) => return Err(io::Error::other(error)),
     };

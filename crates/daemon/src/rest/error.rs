@@ -23,6 +23,7 @@ use burrow_runtime::RuntimeError;
 use burrow_trees::TreeError;
 use burrow_vault::VaultError;
 use burrow_volumes::VolumeError;
+use burrow_volumes::shelf_files::ShelfFileError;
 use http::StatusCode;
 
 /// A guest's words are passed on, up to here.
@@ -153,6 +154,7 @@ fn is_the_owners(error: &EngineError) -> bool {
     matches!(
         error,
         EngineError::Guest { .. }
+            | EngineError::ShelfFile(ShelfFileError::Full)
             | EngineError::Memory(MemoryError::Full { .. } | MemoryError::SpaceFull { .. })
     )
 }
@@ -225,6 +227,8 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::MemoryNotFound { .. }
         | EngineError::ApprovalNotFound { .. }
         | EngineError::SpaceNotFound { .. }
+        | EngineError::ShelfNotFound { .. }
+        | EngineError::ShelfSnapshotNotFound { .. }
         | EngineError::SecretNotFound { .. }
         | EngineError::Gone { .. } => ErrorCode::NotFound,
         EngineError::NameTaken { .. }
@@ -237,6 +241,11 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::MemoryContradicts { .. }
         | EngineError::RaceGoesOn { .. }
         | EngineError::NoWinner { .. }
+        | EngineError::VolumesDiffer { .. }
+        | EngineError::VolumesInPlace { .. }
+        | EngineError::VolumeMissing { .. }
+        | EngineError::OtherVolumes { .. }
+        | EngineError::VolumesStay { .. }
         | EngineError::NetworkDiffers { .. } => ErrorCode::Conflict,
         EngineError::SnapshotInUse { .. }
         | EngineError::SnapshotBusy { .. }
@@ -244,7 +253,10 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         EngineError::Asleep { .. } => ErrorCode::SandboxAsleep,
         EngineError::NoHibernate { .. }
         | EngineError::OtherDriver { .. }
-        | EngineError::NoDiskRate { .. } => ErrorCode::Unsupported,
+        | EngineError::NoDiskRate { .. }
+        | EngineError::NoVolumes { .. } => ErrorCode::Unsupported,
+        EngineError::Mount(_) => ErrorCode::InvalidRequest,
+        EngineError::ShelfFile(inner) => code_of_shelf_file(inner),
         EngineError::DumpMissing { .. } | EngineError::DumpUnknown { .. } => ErrorCode::Damaged,
         EngineError::RaceSize { .. } => ErrorCode::InvalidRequest,
         EngineError::Policy(_) | EngineError::ForkCount { .. } | EngineError::AttachedMax { .. } => {
@@ -336,6 +348,14 @@ fn code_of_catalog(error: &CatalogError) -> ErrorCode {
         | CatalogError::TooManySecrets
         | CatalogError::TooManySshKeys
         | CatalogError::SshKeyTaken
+        | CatalogError::ShelfNameTaken { .. }
+        | CatalogError::ShelfSnapshotNameTaken { .. }
+        | CatalogError::TooManyShelves
+        | CatalogError::TooManyShelfSnapshots { .. }
+        | CatalogError::ShelfInUse { .. }
+        | CatalogError::ShelfWritten { .. }
+        | CatalogError::ShelfHasSnapshots { .. }
+        | CatalogError::ShelfBusy { .. }
         | CatalogError::TooManySnapshots { .. }
         | CatalogError::LastAdminKey => ErrorCode::Conflict,
         CatalogError::IdempotencyMismatch => ErrorCode::IdempotencyMismatch,
@@ -400,6 +420,20 @@ fn memory_message(error: &MemoryError) -> String {
     }
 }
 
+fn code_of_shelf_file(error: &ShelfFileError) -> ErrorCode {
+    match error {
+        ShelfFileError::BadPath | ShelfFileError::BadOwner => ErrorCode::InvalidRequest,
+        ShelfFileError::NotFound { .. } => ErrorCode::NotFound,
+        ShelfFileError::Exists { .. } => ErrorCode::Conflict,
+        ShelfFileError::Link { .. }
+        | ShelfFileError::NotDirectory { .. }
+        | ShelfFileError::NotFile { .. } => ErrorCode::Unprocessable,
+        ShelfFileError::TooMuch { .. } => ErrorCode::TooLarge,
+        ShelfFileError::Full => ErrorCode::NoSpace,
+        ShelfFileError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
+    }
+}
+
 fn code_of_volume(error: &VolumeError) -> ErrorCode {
     match error {
         VolumeError::Full { .. } => ErrorCode::NoSpace,
@@ -407,6 +441,8 @@ fn code_of_volume(error: &VolumeError) -> ErrorCode {
         // Of what the catalog knows.
         VolumeError::Damaged { .. }
         | VolumeError::SnapshotNotFound { .. }
+        | VolumeError::ShelfNotFound { .. }
+        | VolumeError::ShelfSnapshotNotFound { .. }
         | VolumeError::DumpNotFound { .. } => ErrorCode::Damaged,
         VolumeError::Step { source, .. } => code_of_io(source).unwrap_or(ErrorCode::Internal),
         // An image the catalog knows and the pool does not: somebody deleted it behind our back.

@@ -153,6 +153,7 @@ pub(crate) async fn host(
         hibernate: convert::ability(capabilities.hibernate),
         limits: convert::ability(capabilities.limits),
         disk_rate: Some(convert::ability(capabilities.disk_rate)),
+        volumes: Some(convert::ability(capabilities.volumes)),
         note: capabilities.note,
     };
     Ok(Json(HostInfo {

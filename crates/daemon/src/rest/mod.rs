@@ -52,6 +52,8 @@ pub(crate) mod tar;
 #[cfg(test)]
 mod tests;
 pub(crate) mod upload;
+pub(crate) mod volume_files;
+pub(crate) mod volumes;
 pub(crate) mod watch;
 pub(crate) mod within;
 
@@ -208,6 +210,7 @@ pub(crate) fn api(app: &Arc<App>) -> Router {
         .merge(exec_routes())
         .merge(code_routes())
         .merge(file_routes())
+        .merge(volume_routes())
         .merge(image_routes())
         .merge(memory::routes())
         .merge(audit_routes())
@@ -272,6 +275,20 @@ fn snapshot_routes() -> Router<Arc<App>> {
         .route(&format!("{ONE}/export"), get(moving::export))
         .route("/v1/tree", get(lineage::tree))
         .route("/v1/gc", get(lineage::stale).post(lineage::collect))
+}
+
+fn volume_routes() -> Router<Arc<App>> {
+    const ONE: &str = "/v1/volumes/{volume}";
+    let under = |rest: &str| format!("{ONE}/{rest}");
+    let files = get(volume_files::read).put(volume_files::write).delete(volume_files::remove);
+    Router::new()
+        .route("/v1/volumes", get(volumes::list).post(volumes::create))
+        .route(ONE, get(volumes::get).delete(volumes::remove))
+        .route(&under("snapshots"), get(volumes::snapshots).post(volumes::snapshot))
+        .route(&under("snapshots/{snapshot}"), delete(volumes::remove_snapshot))
+        .route(&under("restore"), post(volumes::restore))
+        .route(&under("files"), files)
+        .route(&under("files/list"), get(volume_files::list))
 }
 
 fn image_routes() -> Router<Arc<App>> {

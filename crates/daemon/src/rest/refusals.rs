@@ -57,6 +57,14 @@ refusals! {
         422 "What is stored of it does not open",
 }
 refusals! {
+    /// What a request about a volume may meet.
+    Shelving:
+        404 "No such volume, snapshot of it or file in it, or not yours",
+        409 "A sandbox has it, it has snapshots, a name is taken, or something else is being done to it",
+        413 "A body, a path or a listing is beyond its bound",
+        422 "The request is well formed and cannot be carried out: a path of the wrong kind, …",
+}
+refusals! {
     /// What a change of a sandbox may meet.
     Changing:
         404 "No such sandbox, or not yours",

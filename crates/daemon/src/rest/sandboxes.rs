@@ -44,6 +44,7 @@ pub(crate) async fn create(
     caller.unbound()?;
     let began = Instant::now();
     let (rotate, memory) = (body.value.rotate.clone(), body.value.memory.clone());
+    let volumes = convert::mount_wishes(body.value.volumes.clone())?;
     let mut options = convert::create_options(
         body.value,
         &app.config.defaults,
@@ -60,6 +61,7 @@ pub(crate) async fn create(
     }
     let remember = app.config.memory.remember;
     options.memory = convert::memory_spec(&app.engine, caller.tenant(), memory, remember).await?;
+    options.volumes = app.engine.find_mounts(caller.tenant(), volumes).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let created = app.see_through(async move { Ok(engine.create(&tenant, options).await?) }).await?;
     if created.fresh {
@@ -177,6 +179,7 @@ pub(crate) async fn update(
     }
     let (sleep, rotate) = (body.value.sleep, body.value.rotate.clone());
     let memory = body.value.memory.clone();
+    let volumes = body.value.volumes.clone().map(convert::mount_wishes).transpose()?;
     let mut update = convert::update_options(body.value)?;
     if let Some(network) = &update.network {
         let given =
@@ -195,6 +198,11 @@ pub(crate) async fn update(
     }
     if let Some(request) = rotate {
         update.rotate = Some(rotate_policy(&app, &caller, request).await?);
+    }
+    if let Some(wishes) = volumes {
+        // They are beyond the one sandbox that a bound key sees.
+        caller.unbound()?;
+        update.volumes = Some(app.engine.find_mounts(caller.tenant(), wishes).await?);
     }
     if let Some(request) = memory {
         // Other spaces are beyond the one sandbox that a bound key sees.

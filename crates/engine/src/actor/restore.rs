@@ -5,11 +5,15 @@
 //!                                                   ─► commit: asleep with the snapshot's processes, or stopped ─► woken
 //! ```
 //!
-//! Invariant 3: id, name, network policy, limits, keys and public ports stay as they are now; files, processes and what
+//! Invariant 3: id, name, network policy, limits, keys, public ports and volumes stay as they are now; files, processes and what
 //! they were started with come back, and so does what was remembered, on a branch of its own. Streams end, and execs are the snapshot's.
 
+use std::collections::BTreeSet;
+
 use burrow_catalog::{SandboxChange, SandboxRow};
-use burrow_model::{OperationId, Request, SandboxSpec, Snapshot, State, StopReason};
+use burrow_model::{
+    MountPath, OperationId, Request, SandboxSpec, ShelfId, ShelfMount, Snapshot, State, StopReason,
+};
 
 use super::Actor;
 use crate::activity::CutReason;
@@ -109,6 +113,10 @@ impl Actor {
     ) -> Result<(), EngineError> {
         self.shared.seams.volumes.locate_snapshot(&snapshot.id).await?;
         if let Some(dump) = dump {
+            // Its processes know files at these places, and at no others.
+            if places(&snapshot.spec) != places(&self.row.spec) {
+                return Err(EngineError::OtherVolumes { snapshot: snapshot.id.clone() });
+            }
             dump::open(&self.shared, dump).await?;
         }
         Ok(())
@@ -125,6 +133,11 @@ impl Actor {
             kept => kept,
         }
     }
+}
+
+/// Which volumes are where, in no order.
+fn places(spec: &SandboxSpec) -> BTreeSet<(&ShelfId, &MountPath)> {
+    spec.volumes.iter().map(ShelfMount::place).collect()
 }
 
 /// What a restore makes of the row, now or at the start after a crash.

@@ -19,7 +19,7 @@ use crate::activity::CutReason;
 use crate::dump::{self, About};
 use crate::journal::{Detail, Operation, Resource};
 use crate::operations::{bring_back, unwind};
-use crate::{EngineError, faults};
+use crate::{EngineError, faults, shelves};
 
 /// What processes are given to end by themselves when an idle sandbox is stopped.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
@@ -76,9 +76,10 @@ impl Actor {
     async fn write_down(&mut self, dump: &DumpId) -> Result<(), EngineError> {
         faults::hit("hibernate.begun")?;
         let (volumes, root) = (self.shared.seams.volumes.clone(), self.root().await?);
+        let mounts = shelves::mounts_of(&self.shared, &self.row).await?;
         let live = self.live()?;
         let images = volumes.stage_dump(dump).await?;
-        let options = DumpOptions { machine: live.machine.clone(), root, images };
+        let options = DumpOptions { machine: live.machine.clone(), root, images, mounts };
         let dumped = live.runtime.dump(&self.row.id, options).await?;
         faults::hit("hibernate.dumped")?;
         let about = About::of(&self.row, dumped.about).to_text();

@@ -22,7 +22,7 @@ use super::{Actor, ForkBase, Reply};
 use crate::dump::{self, About, Kept};
 use crate::journal::{Detail, Operation};
 use crate::shared::Shared;
-use crate::{EngineError, SnapshotOptions, disks, faults, memory};
+use crate::{EngineError, SnapshotOptions, disks, faults, memory, shelves};
 
 /// A snapshot whose moment has passed: disk and processes are there, but not yet for good.
 #[derive(Debug)]
@@ -176,7 +176,8 @@ impl Actor {
             let root = self.root().await?;
             let images = volumes.stage_dump(&dump).await?;
             let live = self.live()?;
-            let options = DumpOptions { machine: live.machine.clone(), root, images: images.clone() };
+            let mounts = shelves::mounts_of(&self.shared, &self.row).await?;
+            let options = DumpOptions { machine: live.machine.clone(), root, images: images.clone(), mounts };
             let dumped = live.runtime.dump(&self.row.id, options).await?;
             stood_still = Some((Instant::now(), dumped.paused_us));
             let about = About::of(&self.row, dumped.about);

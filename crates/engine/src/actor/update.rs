@@ -2,11 +2,11 @@
 
 use burrow_catalog::{SandboxChange, SandboxRow};
 use burrow_guest::protocol::Request as GuestRequest;
-use burrow_model::{Request, State};
+use burrow_model::{Request, State, check_mounts};
 
 use super::Actor;
 use crate::engine::{check_limits, check_policies};
-use crate::{EngineError, Guest, UpdateOptions, egress, forms, rates, secrets, services};
+use crate::{EngineError, Guest, UpdateOptions, egress, forms, rates, secrets, services, shelves};
 
 impl Actor {
     pub(super) async fn update(&mut self, update: UpdateOptions) -> Result<(), EngineError> {
@@ -17,6 +17,7 @@ impl Actor {
             next.spec.network = change.apply(&next.spec.network)?;
             self.shared.policy.egress.check(&next.spec.network)?;
         }
+        self.check_volumes(&next)?;
         check_limits(&next.spec.limits, &self.shared.policy.limits_max)?;
         if next.spec.rates != self.row.spec.rates {
             rates::check(&next.spec.rates, &*self.shared.runtime(&next.spec.driver)?)?;
@@ -50,6 +51,18 @@ impl Actor {
             egress::follow(&self.shared, &self.row).await?;
         }
         Ok(())
+    }
+
+    /// They are mounted when a machine is made, and its kept processes know them.
+    fn check_volumes(&self, next: &SandboxRow) -> Result<(), EngineError> {
+        if next.spec.volumes == self.row.spec.volumes {
+            return Ok(());
+        }
+        if !matches!(self.row.state, State::Stopped | State::Failed) {
+            return Err(EngineError::VolumesInPlace { id: self.row.id.clone() });
+        }
+        check_mounts(&next.spec.volumes)?;
+        shelves::check_driver(&*self.shared.runtime(&next.spec.driver)?, &next.spec.volumes)
     }
 
     /// Makes the host and the guest follow a new specification.
@@ -123,6 +136,9 @@ fn apply(row: &mut SandboxRow, update: &UpdateOptions) {
     if let Some(change) = &update.lease {
         row.spec.lease = Some(change.lease.clone());
         row.spec.lifetime = row.spec.lifetime.until(change.expires_ms);
+    }
+    if let Some(volumes) = &update.volumes {
+        row.spec.volumes.clone_from(volumes);
     }
     merge(&mut row.spec.labels, &update.labels);
     merge(&mut row.spec.env, &update.env);

@@ -87,6 +87,7 @@ impl<'a> Workshop<'a> {
             rotate: None,
             memory: burrow_model::MemorySpec::quiet(),
             lease: None,
+            volumes: Vec::new(),
             idempotency: None,
         };
         // A layer is no image, but a sandbox starts from it all the same.

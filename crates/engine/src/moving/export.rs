@@ -88,6 +88,10 @@ impl Engine {
     ) -> Result<Plan, EngineError> {
         let shared = &self.shared;
         let kept = match snapshot.dump.as_ref().filter(|_| !options.files_only) {
+            // Volumes stay here, and where they are missing the processes cannot go on.
+            Some(_) if !snapshot.spec.volumes.is_empty() => {
+                return Err(EngineError::VolumesStay { id: snapshot.id });
+            }
             Some(dump) => Some(dump::open(shared, dump).await?),
             None => None,
         };

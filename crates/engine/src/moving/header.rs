@@ -81,6 +81,7 @@ fn spec_to_carry(spec: &SandboxSpec) -> serde_json::Value {
         snapshots: None,
         rotate: None,
         memory,
+        volumes: Vec::new(),
         ..spec.clone().unleased()
     };
     let mut value = serde_json::to_value(carried).expect("a specification is JSON");
@@ -148,7 +149,14 @@ pub(super) fn read(header: &Header) -> Result<Said, EngineError> {
     let memory = MemorySpec { remember: spec.memory.remember, ..MemorySpec::quiet() };
     let network = NetworkPolicy::closed();
     Ok(Said {
-        spec: SandboxSpec { network, memory, snapshots: None, rotate: None, ..spec.unleased() },
+        spec: SandboxSpec {
+            network,
+            memory,
+            snapshots: None,
+            rotate: None,
+            volumes: Vec::new(),
+            ..spec.unleased()
+        },
         image: header.image.id.parse().ok(),
         config,
         name: header.lineage.name.as_ref().and_then(|name| name.parse().ok()),

@@ -8,6 +8,7 @@ mod lives;
 mod moving;
 mod rates;
 mod secrets;
+mod shelves;
 mod sleep;
 mod stock;
 mod time;

@@ -318,6 +318,7 @@ pub(crate) fn create(sandbox: Option<&str>) -> CreateOptions {
         rotate: None,
         memory: burrow_model::MemorySpec::quiet(),
         lease: None,
+        volumes: Vec::new(),
         idempotency: None,
     }
 }
@@ -336,6 +337,7 @@ pub(crate) fn no_change() -> UpdateOptions {
         rotate: None,
         memory: None,
         lease: None,
+        volumes: None,
     }
 }
 

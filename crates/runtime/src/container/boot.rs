@@ -16,12 +16,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::criu;
 use super::hibernate::NAMES_AWAY;
 use super::root::{Root, RootError};
+use super::volumes;
 use super::{Shared, step};
 use crate::cgroup::Group;
 use crate::launcher::{LaunchError, Launched, Plan};
 use crate::process::Process;
 use crate::report::Report;
-use crate::{BootOptions, Machine, RuntimeError};
+use crate::{BootOptions, Machine, Mount, RuntimeError};
 
 /// A machine is up within milliseconds. Ten seconds are for a host that swaps.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,15 +48,16 @@ pub(super) struct Start {
     pub(super) net: OwnedFd,
     pub(super) hostname: String,
     pub(super) limits: Limits,
+    pub(super) mounts: Vec<Mount>,
 }
 
 impl Start {
     /// The options, checked, and the document apart.
     pub(super) fn of(id: &SandboxId, options: BootOptions) -> Result<(Self, Vec<u8>), RuntimeError> {
-        let BootOptions { root, attachment, hostname, limits, boot_document, template: _ } = options;
+        let BootOptions { root, attachment, hostname, limits, boot_document, mounts, template: _ } = options;
         match attachment {
             Attachment::Namespaces { user, net } => {
-                Ok((Self { id: id.clone(), root, user, net, hostname, limits }, boot_document))
+                Ok((Self { id: id.clone(), root, user, net, hostname, limits, mounts }, boot_document))
             }
             Attachment::Later(_) | Attachment::None => {
                 let message = "a container needs a user and a network namespace".to_owned();
@@ -132,6 +134,7 @@ impl Shared {
             // Counted against the RAM limit all the same; half, as the kernel's own default.
             shm_bytes: u64::from(start.limits.ram_mib) * MIB / 2,
             unified: unified.is_some(),
+            mounts: volumes::plan(&root, &start.mounts).map_err(step("make room for the volumes", id))?,
         };
         match self.launcher.launch(plan, &descriptors) {
             Ok(Launched { pid, pidfd }) => {

@@ -13,7 +13,7 @@ use burrow_model::SandboxId;
 use super::about::About;
 use super::criu::{self, Criu, CriuError, Frozen, Place};
 use super::workshop::Note;
-use super::{Shared, step};
+use super::{Shared, step, volumes};
 use crate::cgroup::{Aside, Group};
 use crate::process::Process;
 use crate::{DumpOptions, Dumped, Machine, Obstacle, RuntimeError};
@@ -78,6 +78,8 @@ impl Shared {
             images: images.as_fd(),
             work: work.as_fd(),
             group: &site.group,
+            external: &volumes::left_out(&options.mounts),
+            volumes: &volumes::places(&options.mounts),
             was_frozen,
             // Of the v1 trees only the machine's own matter, and it is not the machine.
             place: Place { unified: Some(aside.as_fd()), tasks: &[], run: self.workshop.run(&options.root) },

@@ -28,6 +28,7 @@ pub(crate) mod probe;
 mod restore;
 mod root;
 pub mod seccomp;
+mod volumes;
 mod workshop;
 
 use std::collections::BTreeSet;

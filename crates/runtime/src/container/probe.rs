@@ -47,12 +47,14 @@ impl Found {
                 Ok(version) => (Ability::Yes, Some(version)),
                 Err(no) => (no, None),
             };
+        let volumes = available.clone();
         let capabilities = Capabilities {
             available,
             pause,
             hibernate,
             limits,
             disk_rate: no(NO_DISK_RATE, None),
+            volumes,
             isolates_by_hardware: false,
             note: None,
         };

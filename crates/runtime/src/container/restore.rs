@@ -23,7 +23,7 @@ use super::criu::{self, Place, Restored};
 use super::hibernate::{Site, Tool, UNABLE, in_words};
 use super::root::Root;
 use super::workshop::Note;
-use super::{Shared, ahead, step};
+use super::{Shared, ahead, step, volumes};
 use crate::cgroup::Group;
 use crate::process::Process;
 use crate::{Introduce, Machine, RestoreOptions, RuntimeError};
@@ -70,7 +70,8 @@ impl Shared {
         handle: &Handle,
         failed: &dyn Fn(String) -> RuntimeError,
     ) -> Result<Machine, RuntimeError> {
-        let RestoreOptions { root, images, about: _, attachment, limits, hostname, introduce } = options;
+        let RestoreOptions { root, images, about: _, attachment, limits, hostname, mounts, introduce } =
+            options;
         let Attachment::Later(plug) = attachment else {
             return Err(failed("a restored machine makes its network namespace itself".to_owned()));
         };
@@ -91,6 +92,7 @@ impl Shared {
             work: work.as_fd(),
             group: &site.group,
             aside: site.aside.path(),
+            external: &volumes::put_in(&mounts),
             owner: random_owner(),
             place: Place {
                 unified: machine_groups.unified.as_ref().map(AsFd::as_fd),
@@ -100,6 +102,7 @@ impl Shared {
         };
         let mut settle = |pid| {
             criu::reset_outside(net_of(pid)?.as_fd())?;
+            volumes::set_modes(pid, &mounts)?;
             hostname.as_deref().map_or(Ok(()), |hostname| ahead::rename_still(pid, &root, hostname))
         };
         let introduces = introduce.is_some();

@@ -1,6 +1,6 @@
 //! PID 1 of a machine, from its first instruction to the agent's.
 //!
-//! The order matters. The root is opened while the process still has the host's uid, since the pool is closed to
+//! The order matters. The root and the volumes are opened while the process still has the host's uid, since the pool is closed to
 //! everybody else; mounts follow while it has all capabilities of its user namespace; the filter is loaded while it
 //! may still load one; the capabilities go last. Nothing of the launcher survives but the boot socket.
 
@@ -54,8 +54,10 @@ pub(super) fn become_machine(plan: &Plan, boot: OwnedFd, filter: &[Instruction])
 
 fn take_steps(plan: &Plan, boot: &OwnedFd, filter: &[Instruction]) -> Result<Infallible, Failure> {
     let tree = mount_root(plan)?;
+    let volumes = mounts::bind_volumes(&plan.mounts)?;
     become_inner_root()?;
     mounts::mount_all(tree.as_fd(), plan.shm_bytes)?;
+    mounts::attach_volumes(tree.as_fd(), &plan.mounts, &volumes)?;
     change_root(&tree)?;
     rustix::system::sethostname(plan.hostname.as_bytes()).at("set the host name")?;
     confine::set_resource_limits()?;

@@ -15,8 +15,8 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A plan is a path, a name and a few numbers; that of an emulator has a command line.
-const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+/// A plan is a path, a name, a few numbers, and two paths for each volume; that of an emulator has a command line.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// User and network namespace, boot socket, v2 directory, and at most four v1 `tasks` files; or the latter two, and what
 /// an emulator is given.
@@ -41,6 +41,18 @@ pub(crate) struct Plan {
     /// Bound of `/dev/shm`.
     pub(crate) shm_bytes: u64,
     pub(crate) unified: bool,
+    pub(crate) mounts: Vec<MountPlan>,
+}
+
+/// A directory of the host's in a machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct MountPlan {
+    pub(crate) source: PathBuf,
+    /// Device and inode of `source`.
+    pub(crate) source_identity: (u64, u64),
+    /// From the machine's root on.
+    pub(crate) target: String,
+    pub(crate) read_only: bool,
 }
 
 /// How to start one emulator of a microVM. Descriptors go along, in this order: v2 cgroup directory (if `unified`), v1

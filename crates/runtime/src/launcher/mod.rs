@@ -29,7 +29,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 pub(crate) use client::{LaunchError, Launched, Launcher};
 pub(crate) use emulator::FIRST_DESCRIPTOR;
 use message::{Answer, At as _, Request, receive, send};
-pub(crate) use message::{EmulatorPlan, Failure, Plan};
+pub(crate) use message::{EmulatorPlan, Failure, MountPlan, Plan};
+pub(crate) use mounts::{open_beneath, set_access};
 
 use crate::container::seccomp;
 

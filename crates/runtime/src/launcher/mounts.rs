@@ -1,4 +1,4 @@
-//! What a machine sees besides its own files: `/proc`, `/sys`, terminals, shared memory.
+//! What a machine sees besides its own files: `/proc`, `/sys`, terminals, shared memory, and volumes.
 //!
 //! Every target is opened beneath the root, following no link, and mounted on by descriptor: a link put where `/proc`
 //! belongs makes the machine fail to start, it does not move the mount. All mounts are of kinds that a dump can take
@@ -10,14 +10,14 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, makedev, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, makedev, open, openat2};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
-use super::message::{At as _, Failure};
+use super::message::{At as _, Failure, MountPlan};
 
 /// Terminals of one sandbox. The agent bounds its own; this bounds programs that open `/dev/ptmx` themselves.
 const TERMINALS_MAX: &str = "1024";
@@ -84,6 +84,35 @@ pub(super) fn mount_all(root: BorrowedFd<'_>, shm_bytes: u64) -> Result<(), Fail
     Ok(())
 }
 
+/// Takes hold of the volumes, as the host's root, who alone gets to them.
+pub(super) fn bind_volumes(plans: &[MountPlan]) -> Result<Vec<OwnedFd>, Failure> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let bind_one = |plan: &MountPlan| {
+        let source = open(&plan.source, flags, Mode::empty()).at("open a volume")?;
+        let stat = fstat(&source).at("look at a volume")?;
+        if (stat.st_dev, stat.st_ino) != plan.source_identity {
+            return Err(Failure { step: "find a volume again".to_owned(), errno: libc::ESTALE });
+        }
+        let mount = bind(source.as_fd()).at("bind a volume")?;
+        set_access(mount.as_fd(), plan.read_only).at("say who may write to a volume")?;
+        Ok(mount)
+    };
+    plans.iter().map(bind_one).collect()
+}
+
+/// Puts them in their places, which follow no link either.
+pub(super) fn attach_volumes(
+    root: BorrowedFd<'_>,
+    plans: &[MountPlan],
+    volumes: &[OwnedFd],
+) -> Result<(), Failure> {
+    for (plan, volume) in plans.iter().zip(volumes) {
+        let target = open_beneath(root, &plan.target).at("open a volume's place")?;
+        attach(volume, &target).at("mount a volume")?;
+    }
+    Ok(())
+}
+
 /// Mounts a new file system on a directory.
 fn file_system(
     root: BorrowedFd<'_>,
@@ -117,7 +146,7 @@ fn read_only(root: BorrowedFd<'_>, path: &str) -> io::Result<()> {
     attach(&mount, &target)
 }
 
-fn open_beneath(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_beneath(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(root, path, flags, Mode::empty(), resolve)
@@ -160,9 +189,23 @@ struct MountAttributes {
 }
 
 pub(super) fn set_read_only(mount: &OwnedFd) -> io::Result<()> {
+    set_attributes(mount.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY, MountAttrFlags::empty())
+}
+
+/// What a volume's mount is: programs there run, but no file gives anybody more rights, and no device is one.
+pub(crate) fn set_access(mount: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
+    let harmless = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let write = MountAttrFlags::MOUNT_ATTR_RDONLY;
+    match read_only {
+        true => set_attributes(mount, harmless | write, MountAttrFlags::empty()),
+        false => set_attributes(mount, harmless, write),
+    }
+}
+
+fn set_attributes(mount: BorrowedFd<'_>, set: MountAttrFlags, clear: MountAttrFlags) -> io::Result<()> {
     let attributes = MountAttributes {
-        set: u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
-        clear: 0,
+        set: u64::from(set.bits()),
+        clear: u64::from(clear.bits()),
         propagation: 0,
         user_namespace: 0,
     };

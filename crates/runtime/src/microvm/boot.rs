@@ -62,7 +62,8 @@ impl Shared {
     }
 
     fn try_boot(&self, id: &SandboxId, options: BootOptions) -> Result<Machine, RuntimeError> {
-        let BootOptions { root, attachment, hostname, limits, boot_document, template: _ } = options;
+        let BootOptions { root, attachment, hostname, limits, boot_document, template: _, mounts: _ } =
+            options;
         let Attachment::Later(plug) = attachment else {
             let message = "a microVM needs a gateway to plug its card into".to_owned();
             return Err(RuntimeError::Boot {

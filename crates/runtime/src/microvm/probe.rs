@@ -32,6 +32,9 @@ use crate::{Ability, Capabilities, RuntimeError};
 const QEMU_MIN: u32 = 10;
 
 const FIX: Option<&str> = Some("scripts/get-qemu.sh");
+/// A microVM has a disk, and no other way to files: what is shared by directories is shared by code of the host's that the
+/// guest's kernel speaks to.
+const NO_VOLUMES: &str = "a microVM has a disk of its own, and is shown no directory of the host's";
 const TUN: &str = "/dev/net/tun";
 const KVM: &str = "/dev/kvm";
 
@@ -90,6 +93,7 @@ pub(super) fn open(options: Options) -> Result<Arc<MicrovmRuntime>, RuntimeError
     let capabilities = Capabilities {
         pause: available.clone(),
         hibernate: available.clone(),
+        volumes: no(NO_VOLUMES, None),
         // Emulated ones are kept apart as well, but nobody wants them unasked.
         isolates_by_hardware: acceleration.accelerator == Accelerator::Kvm && available == Ability::Yes,
         note: Some(format!("machines run by {by}{slowly}: {}", acceleration.reason)),

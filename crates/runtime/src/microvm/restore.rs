@@ -59,7 +59,8 @@ impl Shared {
         about: &About,
         handle: &Handle,
     ) -> Result<Machine, RuntimeError> {
-        let RestoreOptions { root, images, about: _, attachment, limits, hostname, introduce } = options;
+        let RestoreOptions { root, images, about: _, attachment, limits, hostname, mounts: _, introduce } =
+            options;
         let failed = |reason: String| RuntimeError::Restore { id: id.clone(), reason };
         let Attachment::Later(plug) = attachment else {
             return Err(failed("a microVM needs a gateway to plug its card into".to_owned()));

@@ -61,7 +61,7 @@ impl Shared {
         // Once for all that come of it.
         session.grow(&mut state, limits.disk_mib).map_err(step("grow the disk", id))?;
         drop(session);
-        self.dump(id, &DumpOptions { machine, root, images })
+        self.dump(id, &DumpOptions { machine, root, images, mounts: Vec::new() })
     }
 
     /// A machine of a template, standing still, that waits for its boot message.
@@ -71,7 +71,8 @@ impl Shared {
         options: BootOptions,
         template: &Template,
     ) -> Result<Started, RuntimeError> {
-        let BootOptions { root, attachment, hostname: _, limits, boot_document: _, template: _ } = options;
+        let BootOptions { root, attachment, hostname: _, limits, boot_document: _, template: _, mounts: _ } =
+            options;
         let unfit = |reason| RuntimeError::Unfit { id: id.clone(), reason };
         let about = About::read(&template.about).map_err(unfit)?;
         if let Some(reason) = about.misfit(&self.here) {

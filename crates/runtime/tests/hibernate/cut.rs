@@ -20,7 +20,9 @@ async fn another_daemon_runs_its_errand() {
     let runtime = support::open(&parent, directory.as_ref(), support::guest(), Some(support::criu()));
     let (id, root, images) = (id.parse().unwrap(), root.into(), images.into());
     match serde_json::from_str::<Machine>(&what) {
-        Ok(machine) => drop(runtime.dump(&id, DumpOptions { machine, root, images }).await),
+        Ok(machine) => {
+            drop(runtime.dump(&id, DumpOptions { machine, root, images, mounts: Vec::new() }).await)
+        }
         Err(_) => {
             let options = RestoreOptions {
                 root,
@@ -29,6 +31,7 @@ async fn another_daemon_runs_its_errand() {
                 attachment: later(),
                 limits: LIMITS,
                 hostname: None,
+                mounts: Vec::new(),
                 introduce: None,
             };
             drop(runtime.restore(&id, options).await);

@@ -11,6 +11,7 @@ mod stopped;
 #[path = "../support/mod.rs"]
 mod support;
 mod survive;
+mod volumes;
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ async fn try_dump(
     images: &Path,
 ) -> Result<Dumped, RuntimeError> {
     let (machine, root, images) = (machine.clone(), plot.root.clone(), images.to_owned());
-    host.runtime.dump(&plot.id, DumpOptions { machine, root, images }).await
+    host.runtime.dump(&plot.id, DumpOptions { machine, root, images, mounts: Vec::new() }).await
 }
 
 async fn dump(host: &Host, plot: &Plot, machine: &Machine) -> Kept {
@@ -60,6 +61,7 @@ fn plainly(plot: &Plot, kept: &Kept) -> RestoreOptions {
         attachment: later(),
         limits: LIMITS,
         hostname: None,
+        mounts: Vec::new(),
         introduce: None,
     }
 }

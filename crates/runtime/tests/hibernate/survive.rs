@@ -183,6 +183,7 @@ async fn the_guest_agent_is_dumped_and_answers_again_twice() {
         limits: LIMITS,
         boot_document,
         template: None,
+        mounts: Vec::new(),
     };
     let mut machine = host.runtime.boot(&plot.id, options).await.unwrap();
     let before = ping(machine.pid);

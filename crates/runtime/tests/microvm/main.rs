@@ -11,7 +11,7 @@ mod support;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use burrow_model::{Limits, SandboxId};
+use burrow_model::{Limits, MountMode, MountPath, SandboxId};
 use burrow_network::Attachment;
 use burrow_runtime::conformance::{self, Fixture};
 use burrow_runtime::{Ability, BootOptions, Machine, Runtime};
@@ -41,6 +41,14 @@ impl Fixture for Real {
 
     async fn attachment_later(&self) -> Attachment {
         self.host.attach().await.attachment
+    }
+
+    async fn source(&self) -> PathBuf {
+        self.host.images()
+    }
+
+    async fn sees(&self, _id: &SandboxId, machine: &Machine, target: &MountPath) -> Option<MountMode> {
+        unreachable!("the driver has no volumes: {machine:?} sees nothing at {target}")
     }
 }
 

@@ -137,8 +137,12 @@ impl Host {
     /// Dumps a machine, copies its disk while it stands still, and lets it go on.
     pub(crate) async fn keep(&self, up: &Up) -> Kept {
         let images = self.images();
-        let options =
-            DumpOptions { machine: up.machine.clone(), root: up.root.clone(), images: images.clone() };
+        let options = DumpOptions {
+            machine: up.machine.clone(),
+            root: up.root.clone(),
+            images: images.clone(),
+            mounts: Vec::new(),
+        };
         let dumped = self.runtime.dump(&up.id, options).await.unwrap();
         let disk = self.folder("kept").join(disk::NAME);
         fs::copy(up.root.join(disk::NAME), &disk).unwrap();
@@ -149,8 +153,12 @@ impl Host {
     /// Dumps a machine and ends it.
     pub(crate) async fn put_down(&self, up: &Up) -> Kept {
         let images = self.images();
-        let options =
-            DumpOptions { machine: up.machine.clone(), root: up.root.clone(), images: images.clone() };
+        let options = DumpOptions {
+            machine: up.machine.clone(),
+            root: up.root.clone(),
+            images: images.clone(),
+            mounts: Vec::new(),
+        };
         let dumped = self.runtime.dump(&up.id, options).await.unwrap();
         self.runtime.destroy(&up.id).await.unwrap();
         Kept { images, about: dumped.about, disk: up.root.join(disk::NAME) }
@@ -166,6 +174,7 @@ impl Host {
             attachment,
             limits: LIMITS,
             hostname: None,
+            mounts: Vec::new(),
             introduce: None,
         };
         let machine = self.runtime.restore(&up.id, options).await.unwrap();
@@ -204,6 +213,7 @@ impl Host {
             attachment,
             limits: LIMITS,
             hostname: Some(hostname.to_owned()),
+            mounts: Vec::new(),
             introduce: Some(introduce),
         };
         let machine = self.runtime.restore(&id, options).await.unwrap();
@@ -262,6 +272,7 @@ impl Plot {
             limits,
             boot_document: serde_json::to_vec(&boot).unwrap(),
             template: None,
+            mounts: Vec::new(),
         }
     }
 }

@@ -152,6 +152,14 @@ fn answer(words: &[&str]) -> String {
             "ok".to_owned()
         }
         ["second"] => lone_child(|| count("/second")),
+        ["count-in", path] => lone_child(|| count(path)),
+        ["hold-open", path] => lone_child(|| {
+            let held = fs::File::create(path).unwrap();
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+                std::hint::black_box(&held);
+            }
+        }),
         ["traced"] => {
             let child = sleeper();
             // PTRACE_SEIZE

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use burrow_model::{Limits, SandboxId};
+use burrow_model::{Limits, MountMode, SandboxId};
 use burrow_network::linux::{UID_BASE, UID_COUNT};
 use burrow_network::{Attachment, Plug};
 use burrow_runtime::container::{ContainerRuntime, Options};
@@ -60,6 +60,14 @@ impl Host {
         let images = self.directory.path().join(format!("images-{}", SandboxId::generate()));
         fs::create_dir(&images).unwrap();
         images
+    }
+
+    /// An empty directory that can be a volume.
+    pub(crate) fn volume(&self) -> PathBuf {
+        let volume = self.directory.path().join(format!("volume-{}", SandboxId::generate()));
+        fs::create_dir(&volume).unwrap();
+        std::os::unix::fs::chown(&volume, Some(UID_BASE), Some(UID_BASE)).unwrap();
+        volume
     }
 
     /// Whether all processes of a sandbox stand still.
@@ -163,6 +171,7 @@ pub(crate) fn options(plot: &Plot, limits: Limits, commands: &[&str]) -> BootOpt
         limits,
         boot_document: commands.join("\n").into_bytes(),
         template: None,
+        mounts: Vec::new(),
     }
 }
 
@@ -185,6 +194,15 @@ pub(crate) fn attachment() -> Attachment {
     drop(child.stdin.take());
     child.wait().unwrap();
     Attachment::Namespaces { user, net }
+}
+
+/// How a machine sees what is mounted at a place in it, as the kernel says; it must be harmless.
+pub(crate) fn sees(pid: u32, target: &str) -> Option<MountMode> {
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(4) == Some(target))?;
+    let options: Vec<&str> = line.split(' ').nth(5).unwrap().split(',').collect();
+    assert!(options.contains(&"nosuid") && options.contains(&"nodev"), "{line}");
+    Some(if options.contains(&"ro") { MountMode::Ro } else { MountMode::Rw })
 }
 
 /// Where the set-up script puts it.

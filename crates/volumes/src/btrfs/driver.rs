@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use burrow_model::{Changes, DumpId, ImageId, SandboxId, SnapshotId};
+use burrow_model::{Changes, DumpId, ImageId, SandboxId, ShelfId, ShelfSnapshotId, SnapshotId};
 
 use super::quota::QuotaSupport;
 use super::{BtrfsVolumes, transfer};
@@ -122,6 +122,8 @@ impl Volumes for BtrfsVolumes {
                 staged: inner.staged.ids()?,
                 snapshots: inner.snapshots.ids()?,
                 dumps: dump::inventory(&inner.dumps.path)?,
+                shelves: inner.shelves.ids()?,
+                shelf_snapshots: inner.shelf_snapshots.ids()?,
             })
         })
         .await
@@ -278,5 +280,50 @@ impl Volumes for BtrfsVolumes {
     async fn remove_dump(&self, id: &DumpId) -> Result<(), VolumeError> {
         let id = id.clone();
         self.blocking(move |inner| inner.remove_dump(&id)).await
+    }
+
+    async fn create_shelf(
+        &self,
+        id: &ShelfId,
+        from: Option<&ShelfSnapshotId>,
+        disk_bytes: u64,
+    ) -> Result<PathBuf, VolumeError> {
+        let (id, from) = (id.clone(), from.cloned());
+        self.blocking(move |inner| inner.create_shelf(&id, from.as_ref(), disk_bytes)).await
+    }
+
+    async fn locate_shelf(&self, id: &ShelfId) -> Result<PathBuf, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.locate_shelf(&id)).await
+    }
+
+    async fn shelf_used(&self, id: &ShelfId) -> Result<u64, VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.shelf_used(&id)).await
+    }
+
+    async fn remove_shelf(&self, id: &ShelfId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.remove_shelf(&id)).await
+    }
+
+    async fn snapshot_shelf(&self, id: &ShelfSnapshotId, of: &ShelfId) -> Result<(), VolumeError> {
+        let (id, of) = (id.clone(), of.clone());
+        self.blocking(move |inner| inner.snapshot_shelf(&id, &of)).await
+    }
+
+    async fn replace_shelf(
+        &self,
+        id: &ShelfId,
+        from: &ShelfSnapshotId,
+        disk_bytes: u64,
+    ) -> Result<(), VolumeError> {
+        let (id, from) = (id.clone(), from.clone());
+        self.blocking(move |inner| inner.replace_shelf(&id, &from, disk_bytes)).await
+    }
+
+    async fn remove_shelf_snapshot(&self, id: &ShelfSnapshotId) -> Result<(), VolumeError> {
+        let id = id.clone();
+        self.blocking(move |inner| inner.remove(&inner.shelf_snapshots, id.as_str())).await
     }
 }

@@ -5,9 +5,11 @@
 //!   <pool>/staged/<image>/rootfs       being filled
 //!   <pool>/sandboxes/<sandbox>/rootfs  writable, limited by a quota group
 //!   <pool>/snapshots/<snapshot>/rootfs read-only, final
+//!   <pool>/shelves/<volume>/rootfs     a volume that outlives sandboxes, limited by a quota group
+//!   <pool>/shelf-snapshots/<snapshot>  of such a volume; read-only, final
 //!   <pool>/arriving/<snapshot>/rootfs  a snapshot from elsewhere, until it is sealed
 //!   <pool>/dumps/<dump>                files of processes that are to go on later
-//!   <pool>/replacing/<sandbox>         about to take a sandbox's place, or replaced
+//!   <pool>/replacing/<sandbox, volume> about to take one's place, or replaced
 //!   <pool>/transfer/                   on the way out or in
 //!   <pool>/retired/                    marks of quota groups that have yet to go
 //! ```
@@ -27,6 +29,7 @@ mod ioctl;
 mod pool;
 mod probe;
 mod quota;
+mod shelves;
 mod snapshot;
 mod stream;
 #[cfg(test)]
@@ -43,14 +46,14 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use burrow_model::{ImageId, SandboxId};
+use burrow_model::{ImageId, SandboxId, ShelfId};
 
 use crate::{VolumeError, step};
 use dumps::Dumps;
 use housekeeper::Housekeeper;
 use ioctl::Access;
 use pool::Pool;
-use quota::Quotas;
+use quota::{Owner, Quotas};
 
 pub use pool::{Options, POOL_BYTES_MIN, PoolSource};
 pub use probe::{Finding, Problem, probe};
@@ -83,6 +86,8 @@ struct Inner {
     staged: Folder,
     sandboxes: Folder,
     snapshots: Folder,
+    shelves: Folder,
+    shelf_snapshots: Folder,
     arriving: Folder,
     dumps: Folder,
     dumping: Dumps,
@@ -112,6 +117,8 @@ impl BtrfsVolumes {
             staged: Folder::open(&pool.root, "staged")?,
             sandboxes: Folder::open(&pool.root, "sandboxes")?,
             snapshots: Folder::open(&pool.root, "snapshots")?,
+            shelves: Folder::open(&pool.root, "shelves")?,
+            shelf_snapshots: Folder::open(&pool.root, "shelf-snapshots")?,
             arriving: Folder::open(&pool.root, "arriving")?,
             dumps: Folder::open(&pool.root, "dumps")?,
             dumping: Dumps::default(),
@@ -120,7 +127,8 @@ impl BtrfsVolumes {
             pool,
             quotas,
         });
-        let live = inner.sandboxes.ids::<SandboxId>()?;
+        let mut live: Vec<Owner> = inner.sandboxes.ids::<SandboxId>()?.iter().map(Owner::from).collect();
+        live.extend(inner.shelves.ids::<ShelfId>()?.iter().map(Owner::from));
         inner.quotas.retire_marked(retired.id_names()?, &live);
         for folder in [&inner.transfer, &inner.replacing, &inner.arriving] {
             inner.sweep(folder)?;

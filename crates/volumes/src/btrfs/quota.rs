@@ -1,4 +1,4 @@
-//! Disk quotas: one quota group per sandbox, limited, with the sandbox's subvolume in it.
+//! Disk quotas: one quota group per sandbox and per volume that outlives them, limited, with its subvolume in it.
 //!
 //! The limit sits on a group *above* the subvolume, not on the subvolume's own: a process inside may make a nested
 //! subvolume, which would have no limit of its own, but is charged to the group it inherits.
@@ -13,10 +13,11 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use burrow_model::SandboxId;
+use burrow_model::{SandboxId, ShelfId};
 
 use super::ioctl;
 
@@ -54,7 +55,7 @@ pub(super) struct Quotas {
     support: QuotaSupport,
     /// `/sys/fs/btrfs/<uuid>/qgroups`: what the kernel shows of each group.
     sysfs: PathBuf,
-    /// Groups of destroyed sandboxes.
+    /// Groups of destroyed owners.
     retired: Mutex<BTreeMap<u64, Retired>>,
     /// Where the marks are.
     marks: PathBuf,
@@ -65,16 +66,52 @@ pub(super) struct Quotas {
 /// A group that nobody uses any more.
 #[derive(Debug)]
 struct Retired {
-    id: SandboxId,
+    id: Owner,
     /// How often it refused to go.
     tries: u32,
 }
 
-/// The sandbox's quota group. The id's own random bits name it, so that no table is needed to find it again: 48 of
-/// them, and two of a million sandboxes share a group with a probability of one in 500.
-pub(super) fn group_of(id: &SandboxId) -> u64 {
+/// Whose a group is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    Sandbox(SandboxId),
+    Shelf(ShelfId),
+}
+
+impl Owner {
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Sandbox(id) => id.as_str(),
+            Self::Shelf(id) => id.as_str(),
+        }
+    }
+}
+
+impl From<&SandboxId> for Owner {
+    fn from(id: &SandboxId) -> Self {
+        Self::Sandbox(id.clone())
+    }
+}
+
+impl From<&ShelfId> for Owner {
+    fn from(id: &ShelfId) -> Self {
+        Self::Shelf(id.clone())
+    }
+}
+
+impl FromStr for Owner {
+    type Err = burrow_model::IdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self::Shelf).or_else(|_| text.parse().map(Self::Sandbox))
+    }
+}
+
+/// The owner's quota group. The id's own random bits name it, so that no table is needed to find it again: 48 of
+/// them, and two of a million owners share a group with a probability of one in 500.
+pub(super) fn group_of(owner: &Owner) -> u64 {
     let mut number = 0u64;
-    for byte in id.as_str().bytes().skip(SandboxId::PREFIX.len()).take(10) {
+    for byte in owner.as_str().bytes().skip(SandboxId::PREFIX.len()).take(10) {
         let digit = if byte.is_ascii_lowercase() { byte - b'a' } else { byte - b'2' + 26 };
         number = (number << 5) | u64::from(digit);
     }
@@ -114,19 +151,19 @@ impl Quotas {
         matches!(self.support, QuotaSupport::Enforced)
     }
 
-    /// Makes the sandbox's group with its limit; `None` where there are no quotas. What `make` then does with it
+    /// Makes the owner's group with its limit; `None` where there are no quotas. What `make` then does with it
     /// (the snapshot that joins the group) happens before any housekeeping may remove a retired group of that number.
     pub(super) fn with_group<T>(
         &self,
         pool: &File,
-        id: &SandboxId,
+        owner: impl Into<Owner>,
         bytes: u64,
         make: impl FnOnce(Option<u64>) -> io::Result<T>,
     ) -> io::Result<T> {
         if !self.enforced() {
             return make(None);
         }
-        let group = group_of(id);
+        let group = group_of(&owner.into());
         // Taken out under the lock, the group is no longer the housekeeper's.
         if let Some(retired) = self.retired().remove(&group) {
             self.unmark(&retired.id);
@@ -141,17 +178,17 @@ impl Quotas {
     }
 
     /// Changes a limit. Below what is used already: nothing more can be written until enough is removed.
-    pub(super) fn limit(&self, pool: &File, id: &SandboxId, bytes: u64) -> io::Result<()> {
+    pub(super) fn limit(&self, pool: &File, owner: impl Into<Owner>, bytes: u64) -> io::Result<()> {
         if !self.enforced() {
             return Ok(());
         }
-        ioctl::limit_qgroup(pool, group_of(id), bytes)?;
+        ioctl::limit_qgroup(pool, group_of(&owner.into()), bytes)?;
         ioctl::commit(pool)
     }
 
-    /// Bytes charged to the sandbox's group. The kernel charges at commit, so one is asked for, unless that was done
+    /// Bytes charged to the owner's group. The kernel charges at commit, so one is asked for, unless that was done
     /// a moment ago: asking for the usage of many sandboxes must not make the disk commit for each.
-    pub(super) fn used(&self, pool: &File, id: &SandboxId) -> io::Result<u64> {
+    pub(super) fn used(&self, pool: &File, owner: impl Into<Owner>) -> io::Result<u64> {
         {
             let mut committed = self.committed.lock().unwrap_or_else(PoisonError::into_inner);
             if committed.is_none_or(|at| at.elapsed() > USAGE_AGE_MAX) {
@@ -159,27 +196,28 @@ impl Quotas {
                 *committed = Some(Instant::now());
             }
         }
-        let group = group_of(id);
+        let group = group_of(&owner.into());
         let number = group & ((1 << LEVEL_SHIFT) - 1);
         let text = fs::read_to_string(self.sysfs.join(format!("{LEVEL}_{number}")).join("referenced"))?;
         text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    /// Leaves the group of a sandbox that is being destroyed to the housekeeper.
-    pub(super) fn retire(&self, id: &SandboxId) {
+    /// Leaves the group of an owner that is being destroyed to the housekeeper.
+    pub(super) fn retire(&self, owner: impl Into<Owner>) {
         if !self.enforced() {
             return;
         }
+        let id = owner.into();
         let mut retired = self.retired();
         if retired.len() < RETIRED_MAX {
-            self.mark(id);
-            retired.insert(group_of(id), Retired { id: id.clone(), tries: 0 });
+            self.mark(&id);
+            retired.insert(group_of(&id), Retired { id, tries: 0 });
         }
     }
 
     /// Retires again what an earlier daemon had retired and had to leave. Marks of those among `live` are wrong: their
     /// removal was not finished.
-    pub(super) fn retire_marked(&self, marked: Vec<SandboxId>, live: &[SandboxId]) {
+    pub(super) fn retire_marked(&self, marked: Vec<Owner>, live: &[Owner]) {
         if !self.enforced() {
             return;
         }
@@ -220,20 +258,20 @@ impl Quotas {
     }
 
     /// A mark that cannot be made or removed costs a group of no use, or a look at one that is gone.
-    fn mark(&self, id: &SandboxId) {
+    fn mark(&self, id: &Owner) {
         let mut options = File::options();
         let made =
             options.write(true).create(true).truncate(false).mode(0o600).open(self.marks.join(id.as_str()));
         if let Err(error) = made {
-            tracing::debug!(%id, %error, "could not mark a quota group as retired");
+            tracing::debug!(id = id.as_str(), %error, "could not mark a quota group as retired");
         }
     }
 
-    fn unmark(&self, id: &SandboxId) {
+    fn unmark(&self, id: &Owner) {
         if let Err(error) = fs::remove_file(self.marks.join(id.as_str()))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::debug!(%id, %error, "could not remove the mark of a quota group");
+            tracing::debug!(id = id.as_str(), %error, "could not remove the mark of a quota group");
         }
     }
 
@@ -269,8 +307,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_on_our_level_and_differ_between_sandboxes() {
-        let (one, two) = (SandboxId::generate(), SandboxId::generate());
+    fn groups_are_on_our_level_and_differ_between_owners() {
+        let (one, two) = (Owner::from(&SandboxId::generate()), Owner::from(&ShelfId::generate()));
+        for owner in [&one, &two] {
+            assert_eq!(owner.as_str().parse::<Owner>().unwrap(), *owner, "told from its mark");
+        }
         assert_eq!(group_of(&one) >> LEVEL_SHIFT, LEVEL);
         assert_eq!(group_of(&one), group_of(&one.clone()));
         assert_ne!(group_of(&one), group_of(&two));

@@ -148,13 +148,17 @@ impl Inner {
 
     /// Puts the new volume in the old one's place, durably. The old one has the other name then, if there was one.
     pub(super) fn put_replacement(&self, id: &SandboxId) -> Result<(), VolumeError> {
-        let path = self.sandboxes.path.join(id.as_str());
-        let flags = match self.sandboxes.holds(id.as_str()) {
+        self.put_in_place(&self.sandboxes, id.as_str())
+    }
+
+    /// The same in any folder.
+    pub(super) fn put_in_place(&self, folder: &Folder, name: &str) -> Result<(), VolumeError> {
+        let path = folder.path.join(name);
+        let flags = match folder.holds(name) {
             true => RenameFlags::EXCHANGE,
             false => RenameFlags::NOREPLACE,
         };
-        let (from, to) = (&self.replacing.directory, &self.sandboxes.directory);
-        rustix::fs::renameat_with(from, id.as_str(), to, id.as_str(), flags)
+        rustix::fs::renameat_with(&self.replacing.directory, name, &folder.directory, name, flags)
             .map_err(|error| self.failed("put in place the volume", &path)(error.into()))?;
         ioctl::commit(&self.pool.directory).map_err(self.failed("put in place the volume", &path))
     }

@@ -58,7 +58,7 @@ pub(super) fn send(inner: &Arc<Inner>, volume: &VolumeId) -> Result<Chunks, Volu
 fn base(inner: &Inner, volume: &VolumeId) -> Option<PathBuf> {
     let held = |folder: &Folder, name: &str| folder.holds(name).then(|| folder.path.join(name));
     match volume {
-        VolumeId::Image(_) => None,
+        VolumeId::Image(_) | VolumeId::Shelf(_) | VolumeId::ShelfSnapshot(_) => None,
         VolumeId::Sandbox { image, .. } => held(&inner.images, image.as_str()),
         VolumeId::Snapshot { image, parent, .. } => parent
             .as_ref()
@@ -111,6 +111,18 @@ fn place(inner: &Inner, volume: &VolumeId, disk_bytes: u64) -> Result<(), Volume
             ioctl::snapshot(&inner.snapshots.directory, id.as_str(), &received, Access::ReadOnly, None)
                 .map_err(inner.failed("put in place the snapshot", &path))
         }
+        VolumeId::Shelf(id) if inner.shelves.holds(id.as_str()) => Ok(()),
+        VolumeId::Shelf(id) => inner
+            .quotas
+            .with_group(&inner.pool.directory, id, disk_bytes, |group| {
+                ioctl::snapshot(&inner.shelves.directory, id.as_str(), &received, Access::Writable, group)
+            })
+            .map_err(inner.failed("put in place the volume", &path)),
+        VolumeId::ShelfSnapshot(id) if inner.shelf_snapshots.holds(id.as_str()) => Ok(()),
+        VolumeId::ShelfSnapshot(id) => {
+            ioctl::snapshot(&inner.shelf_snapshots.directory, id.as_str(), &received, Access::ReadOnly, None)
+                .map_err(inner.failed("put in place the snapshot", &path))
+        }
     }
 }
 
@@ -133,12 +145,7 @@ impl Outgoing {
             VolumeId::Image(id) => Err(VolumeError::ImageNotFound { image: id.clone() }),
             VolumeId::Sandbox { id, .. } if inner.sandboxes.holds(id.as_str()) => {
                 let source = inner.sandboxes.path.join(id.as_str());
-                inner.remove(&inner.transfer, id.as_str())?;
-                let opened = File::open(&source).map_err(step("open the volume", &source))?;
-                ioctl::snapshot(&inner.transfer.directory, id.as_str(), &opened, Access::ReadOnly, None)
-                    .map_err(inner.failed("freeze the volume", &source))?;
-                let path = inner.transfer.path.join(id.as_str());
-                Ok(Self { inner, path, snapshot: Some(id.to_string()) })
+                Self::copy(inner, &source, id.as_str())
             }
             VolumeId::Sandbox { id, .. } => Err(VolumeError::NotFound { id: id.clone() }),
             // As it is: what is sent as a difference to it later must find this very volume.
@@ -146,7 +153,26 @@ impl Outgoing {
                 Ok(Self { path: inner.snapshots.path.join(id.as_str()), inner, snapshot: None })
             }
             VolumeId::Snapshot { id, .. } => Err(VolumeError::SnapshotNotFound { snapshot: id.clone() }),
+            VolumeId::Shelf(id) if inner.shelves.holds(id.as_str()) => {
+                let source = inner.shelves.path.join(id.as_str());
+                Self::copy(inner, &source, id.as_str())
+            }
+            VolumeId::Shelf(id) => Err(VolumeError::ShelfNotFound { shelf: id.clone() }),
+            VolumeId::ShelfSnapshot(id) if inner.shelf_snapshots.holds(id.as_str()) => {
+                Ok(Self { path: inner.shelf_snapshots.path.join(id.as_str()), inner, snapshot: None })
+            }
+            VolumeId::ShelfSnapshot(id) => Err(VolumeError::ShelfSnapshotNotFound { snapshot: id.clone() }),
         }
+    }
+
+    /// Of one that somebody may write to meanwhile.
+    fn copy(inner: Arc<Inner>, source: &Path, name: &str) -> Result<Self, VolumeError> {
+        inner.remove(&inner.transfer, name)?;
+        let opened = File::open(source).map_err(step("open the volume", source))?;
+        ioctl::snapshot(&inner.transfer.directory, name, &opened, Access::ReadOnly, None)
+            .map_err(inner.failed("freeze the volume", source))?;
+        let path = inner.transfer.path.join(name);
+        Ok(Self { inner, path, snapshot: Some(name.to_owned()) })
     }
 }
 

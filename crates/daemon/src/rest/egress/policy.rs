@@ -76,6 +76,7 @@ fn replaced(network: NetworkPolicy) -> UpdateOptions {
         rotate: None,
         memory: None,
         lease: None,
+        volumes: None,
     }
 }
 

@@ -65,7 +65,7 @@ async fn errors_come_in_the_form_its_clients_read() {
         (r#"{"templateID": "base", "timeout": -1}"#, 400),
         (r#"{"templateID": "no-such"}"#, 404),
         (r#"{"templateID": "../x"}"#, 404),
-        (r#"{"templateID": "base", "volumeMounts": [{"name": "a", "path": "/b"}]}"#, 501),
+        (r#"{"templateID": "base", "volumeMounts": [{"name": "a", "path": "/b"}]}"#, 404),
         (r#"{"templateID": "base", "mcp": {"x": {}}}"#, 501),
         (r#"{"templateID": "base", "iam": {"tokens": {"a": {}}}}"#, 501),
         (r#"{"templateID": "base", "newer": true}"#, 501),
@@ -73,7 +73,7 @@ async fn errors_come_in_the_form_its_clients_read() {
     ] {
         refused(&world.send_json("POST", "/v2/sandboxes", body).await, status);
     }
-    for path in ["/volumes", "/secrets", "/teams", "/v2/sandboxes/x/logs"] {
+    for path in ["/secrets", "/teams", "/v2/sandboxes/x/logs"] {
         refused(&world.send("GET", path).await, 501);
     }
     let unknown = burrow_model::SandboxId::generate();

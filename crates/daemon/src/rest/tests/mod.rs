@@ -23,5 +23,6 @@ mod scopes;
 mod secrets;
 mod sleep;
 mod snapshots;
+mod volumes;
 mod wire;
 mod world;

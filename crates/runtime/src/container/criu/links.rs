@@ -83,6 +83,22 @@ pub(super) fn hold(images: BorrowedFd<'_>, root: &Path) -> io::Result<Vec<Link>>
     Ok(held)
 }
 
+/// Refuses files that were deleted while they are open in one of these places. They are not among the files that are copied
+/// after a dump, so a name that CRIU gave them would not be there for the restore, or could not be given.
+pub(super) fn refuse_in(images: BorrowedFd<'_>, places: &[PathBuf]) -> io::Result<()> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    let within = |deleted: &&Deleted| places.iter().any(|place| deleted.name.starts_with(place));
+    match deleted(images)?.iter().find(within) {
+        None => Ok(()),
+        Some(deleted) => Err(io::Error::other(format!(
+            "`/{}` is open and was deleted, and it is in a volume",
+            deleted.name.display()
+        ))),
+    }
+}
+
 /// Removes what a restore that was killed has left in the files, where the next one would stumble over it.
 pub(super) fn sweep(images: BorrowedFd<'_>, root: &Path) -> io::Result<()> {
     let deleted = deleted(images)?;

@@ -90,6 +90,10 @@ pub(crate) struct DumpOptions<'a> {
     pub work: BorrowedFd<'a>,
     /// The v2 cgroup of the machine.
     pub group: &'a Path,
+    /// What CRIU does not look into, in its own words.
+    pub external: &'a [String],
+    /// Where that is, from the root on. Files that were deleted there while they were open cannot be kept.
+    pub volumes: &'a [PathBuf],
     /// Whether it is frozen already, and stays so also when the dump fails.
     pub was_frozen: bool,
     /// Where CRIU runs: not in the machine's own cgroups.
@@ -125,6 +129,8 @@ pub(crate) struct RestoreOptions<'a> {
     pub group: &'a Path,
     /// A v2 cgroup that CRIU itself is moved to in the end, so that the machine's can be frozen.
     pub aside: &'a Path,
+    /// What CRIU finds elsewhere than in the images, in its own words.
+    pub external: &'a [String],
     /// Whose the machine's user namespace will be: a uid that nobody else has.
     pub owner: u32,
     /// Where CRIU starts: in the cgroups of the machine.
@@ -175,6 +181,7 @@ impl Criu {
                 Ok(())
             }
             Point::PostDump => {
+                links::refuse_in(options.images, options.volumes).map_err(at("keep deleted files"))?;
                 links = links::hold(options.images, options.root).map_err(at("look for deleted files"))?;
                 timers::write_wound_up(options.images).map_err(at("wind up the timers"))?;
                 if opened.is_some_and(|opened| opened.closed) {
@@ -184,7 +191,13 @@ impl Criu {
             }
             Point::PreRestore | Point::SetupNamespaces | Point::PreResume => Ok(()),
         };
-        let common = Common { images: options.images, work: options.work, log: DUMP_LOG, root: options.root };
+        let common = Common {
+            images: options.images,
+            work: options.work,
+            log: DUMP_LOG,
+            root: options.root,
+            external: options.external,
+        };
         let request = rpc::dump_request(common, options.pid, options.group);
         let outcome = Conversation { socket, operation }.run(&request, None, &mut act);
         let outcome = end(process, outcome, options.work, DUMP_LOG).and_then(|_| written(options.images));
@@ -252,8 +265,13 @@ impl Criu {
             }
             Point::PreDump | Point::PostDump => Ok(()),
         };
-        let common =
-            Common { images: options.images, work: options.work, log: RESTORE_LOG, root: options.root };
+        let common = Common {
+            images: options.images,
+            work: options.work,
+            log: RESTORE_LOG,
+            root: options.root,
+            external: options.external,
+        };
         let request = rpc::restore_request(common);
         let outcome = Conversation { socket, operation }.run(&request, Some(RESTORE_SILENCE_MAX), &mut act);
         if let Err(CriuError::Timeout { .. } | CriuError::Step { .. }) = outcome {

@@ -77,12 +77,14 @@ pub(super) struct Common<'a> {
     pub(super) log: &'a str,
     /// What was, or will be, `/` of the processes.
     pub(super) root: &'a Path,
+    /// `mnt[…]:…`, each.
+    pub(super) external: &'a [String],
 }
 
 impl Common<'_> {
     fn options(self) -> Message {
         use std::os::unix::ffi::OsStrExt as _;
-        Message::default()
+        let options = Message::default()
             .number(1, descriptor(self.images))
             .flag(4) // ext_unix_sk
             .flag(5) // tcp_established
@@ -96,7 +98,8 @@ impl Common<'_> {
             .number(34, CGROUPS_IGNORE)
             .number(35, GHOST_BYTES_MAX)
             .number(38, CLONE_NEWNET) // empty_ns
-            .number(64, NETWORK_LOCK_SKIP)
+            .number(64, NETWORK_LOCK_SKIP);
+        self.external.iter().fold(options, |options, external| options.bytes(37, external.as_bytes()))
     }
 }
 

@@ -73,6 +73,19 @@ pub(super) fn directory(parent: BorrowedFd<'_>, name: &str, mode: u32, owner: Ow
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
+/// The same where nothing but a directory may be in the way.
+pub(super) fn directory_if_free(parent: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    const MODE: u32 = 0o755;
+    match open_directory(parent, name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        other => return other,
+    }
+    mkdirat(parent, name, Mode::from_raw_mode(MODE))?;
+    let made = open_directory(parent, name)?;
+    own(made.as_fd(), MODE, Owner::Inside)?;
+    Ok(made)
+}
+
 /// A device, FIFO or the like of exactly this kind; anything else of that name makes way.
 pub(super) fn node(
     parent: BorrowedFd<'_>,

@@ -77,6 +77,15 @@ impl Root {
         agent::own(root).map_err(at("own the guest agent"))
     }
 
+    /// A directory for a volume to be at. What is there and is no directory is the owner's, and stays.
+    pub(crate) fn make_place(&self, path: &str) -> io::Result<()> {
+        let mut folder = self.directory.try_clone()?;
+        for name in path.split('/') {
+            folder = entry::directory_if_free(folder.as_fd(), name)?;
+        }
+        Ok(())
+    }
+
     /// What differs from sandbox to sandbox.
     pub(crate) fn name(&self, hostname: &str) -> Result<(), RootError> {
         etc::prepare(self.directory.as_fd(), hostname)

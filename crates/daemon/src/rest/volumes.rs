@@ -1,0 +1,235 @@
+//! Volumes that outlive sandboxes: make, list, inspect, copy, put back, remove.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use burrow_api::{CreateVolume, CreateVolumeSnapshot, Page, RestoreVolume, Volume, VolumeSnapshot};
+use burrow_engine::EngineError;
+use burrow_model::{Shelf, ShelfSnapshot};
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::{Caller, Executor, Reader, check_reference};
+use super::error::ApiError;
+use super::input::{JsonBody, NoParams, Params};
+use super::refusals::{Common, Shelving, WithBody};
+use super::{App, PageParams, Segments, cut};
+use crate::convert;
+
+/// Names a volume.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct VolumePath {
+    /// Its id, a unique beginning of its id, or its name.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    pub(super) volume: String,
+}
+
+impl VolumePath {
+    pub(crate) async fn resolve(&self, app: &App, caller: &Caller) -> Result<Shelf, ApiError> {
+        find(app, caller, &self.volume).await
+    }
+}
+
+/// The volume that `text` names. A key that is bound to one sandbox knows no volumes but through it.
+pub(crate) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Shelf, ApiError> {
+    check_reference(text)?;
+    if caller.bound_to().is_some() {
+        return Err(EngineError::ShelfNotFound { what: text.to_owned() }.into());
+    }
+    let found = app.engine.find_shelf(caller.tenant(), text).await?;
+    if let Some(trace) = caller.trace() {
+        trace.target(found.id.as_str());
+    }
+    Ok(found)
+}
+
+#[utoipa::path(
+    post, path = "/v1/volumes", tag = "volumes", request_body = CreateVolume,
+    responses((status = 201, description = "Made", body = Volume), Common, Shelving, WithBody),
+)]
+pub(crate) async fn create(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    body: JsonBody<CreateVolume>,
+) -> Result<(StatusCode, Json<Volume>), ApiError> {
+    caller.unbound()?;
+    let made = make(&app, &caller, body.value).await?;
+    Ok((StatusCode::CREATED, Json(convert::volume(made, None, Vec::new()))))
+}
+
+pub(crate) async fn make(app: &Arc<App>, caller: &Caller, wish: CreateVolume) -> Result<Shelf, ApiError> {
+    let options = convert::shelf_options(wish, &app.config.defaults.limits)?;
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    let made = app.see_through(async move { Ok(engine.create_shelf(&tenant, options).await?) }).await?;
+    if let Some(trace) = caller.trace() {
+        trace.target(made.id.as_str());
+    }
+    Ok(made)
+}
+
+#[utoipa::path(
+    get, path = "/v1/volumes", tag = "volumes", params(PageParams),
+    responses((status = 200, description = "Newest first", body = Page<Volume>), Common),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    Params(params): Params<PageParams>,
+) -> Result<Json<Page<Volume>>, ApiError> {
+    let request = params.request()?;
+    caller.unbound()?;
+    let found = app.engine.shelves(caller.tenant(), request).await?;
+    let mut items = Vec::with_capacity(found.rows.len());
+    for row in found.rows {
+        let users = app.engine.users_of_shelf(&row.shelf.id).await?;
+        items.push(convert::volume(row.shelf, None, users));
+    }
+    Ok(Json(Page { items, next_cursor: found.next_cursor }))
+}
+
+#[utoipa::path(
+    get, path = "/v1/volumes/{volume}", tag = "volumes", params(VolumePath),
+    responses((status = 200, description = "The volume, and who has it", body = Volume), Common, Shelving),
+)]
+pub(crate) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    _: NoParams,
+    Segments(path): Segments<VolumePath>,
+) -> Result<Json<Volume>, ApiError> {
+    let shelf = path.resolve(&app, &caller).await?;
+    let used_bytes = app.engine.shelf_used(&shelf.id).await?;
+    let users = app.engine.users_of_shelf(&shelf.id).await?;
+    Ok(Json(convert::volume(shelf, used_bytes, users)))
+}
+
+/// How to remove a volume.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RemoveParams {
+    /// Its snapshots too; with some, and without this, it stays. False when absent.
+    #[serde(default)]
+    #[param(required = false)]
+    snapshots: bool,
+}
+
+#[utoipa::path(
+    delete, path = "/v1/volumes/{volume}", tag = "volumes", params(VolumePath, RemoveParams),
+    responses((status = 204, description = "Gone, with all in it"), Common, Shelving),
+)]
+pub(crate) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    Segments(path): Segments<VolumePath>,
+    Params(params): Params<RemoveParams>,
+) -> Result<StatusCode, ApiError> {
+    let shelf = path.resolve(&app, &caller).await?;
+    take_away(&app, &caller, shelf, params.snapshots).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(crate) async fn take_away(
+    app: &Arc<App>,
+    caller: &Caller,
+    shelf: Shelf,
+    snapshots: bool,
+) -> Result<(), ApiError> {
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    app.see_through(async move { Ok(engine.delete_shelf(&tenant, &shelf, snapshots).await?) }).await
+}
+
+#[utoipa::path(
+    post, path = "/v1/volumes/{volume}/snapshots", tag = "volumes", params(VolumePath),
+    request_body = CreateVolumeSnapshot,
+    responses((status = 201, description = "Taken", body = VolumeSnapshot), Common, Shelving, WithBody),
+)]
+pub(crate) async fn snapshot(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<VolumePath>,
+    body: JsonBody<CreateVolumeSnapshot>,
+) -> Result<(StatusCode, Json<VolumeSnapshot>), ApiError> {
+    let name = body.value.name.as_deref().map(|text| convert::name("name", text)).transpose()?;
+    let shelf = path.resolve(&app, &caller).await?;
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    let work = async move { Ok(engine.snapshot_shelf(&tenant, &shelf, name).await?) };
+    let taken = app.see_through(work).await?;
+    Ok((StatusCode::CREATED, Json(convert::volume_snapshot(taken))))
+}
+
+#[utoipa::path(
+    get, path = "/v1/volumes/{volume}/snapshots", tag = "volumes", params(VolumePath, PageParams),
+    responses((status = 200, description = "Newest first", body = Page<VolumeSnapshot>), Common, Shelving),
+)]
+pub(crate) async fn snapshots(
+    State(app): State<Arc<App>>,
+    caller: Reader,
+    Segments(path): Segments<VolumePath>,
+    Params(params): Params<PageParams>,
+) -> Result<Json<Page<VolumeSnapshot>>, ApiError> {
+    let request = params.request()?;
+    let shelf = path.resolve(&app, &caller).await?;
+    let all = app.engine.shelf_snapshots(&shelf.id).await?;
+    let all = all.into_iter().map(convert::volume_snapshot).collect();
+    Ok(Json(cut(all, &request, |snapshot: &VolumeSnapshot| snapshot.id.as_str())?))
+}
+
+/// Names a snapshot of a volume.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct VolumeSnapshotPath {
+    /// Its id, a unique beginning of its id, or its name.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    volume: String,
+    /// Its id, a unique beginning of its id, or its name.
+    #[param(pattern = "^[a-z0-9-]{1,63}$")]
+    snapshot: String,
+}
+
+async fn find_snapshot(app: &App, shelf: &Shelf, text: &str) -> Result<ShelfSnapshot, ApiError> {
+    check_reference(text)?;
+    Ok(app.engine.find_shelf_snapshot(shelf, text).await?)
+}
+
+#[utoipa::path(
+    delete, path = "/v1/volumes/{volume}/snapshots/{snapshot}", tag = "volumes", params(VolumeSnapshotPath),
+    responses((status = 204, description = "Gone"), Common, Shelving),
+)]
+pub(crate) async fn remove_snapshot(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<VolumeSnapshotPath>,
+) -> Result<StatusCode, ApiError> {
+    let shelf = find(&app, &caller, &path.volume).await?;
+    let snapshot = find_snapshot(&app, &shelf, &path.snapshot).await?;
+    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    app.see_through(async move { Ok(engine.delete_shelf_snapshot(&tenant, &snapshot).await?) }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    post, path = "/v1/volumes/{volume}/restore", tag = "volumes", params(VolumePath),
+    request_body = RestoreVolume,
+    responses((status = 200, description = "As the snapshot has it", body = Volume), Common, Shelving, WithBody),
+)]
+pub(crate) async fn restore(
+    State(app): State<Arc<App>>,
+    caller: Executor,
+    _: NoParams,
+    Segments(path): Segments<VolumePath>,
+    body: JsonBody<RestoreVolume>,
+) -> Result<Json<Volume>, ApiError> {
+    let shelf = path.resolve(&app, &caller).await?;
+    let snapshot = find_snapshot(&app, &shelf, &body.value.snapshot).await?;
+    let (engine, tenant, restored) = (app.engine.clone(), caller.tenant().clone(), shelf.clone());
+    app.see_through(async move { Ok(engine.restore_shelf(&tenant, &restored, &snapshot).await?) }).await?;
+    let users = app.engine.users_of_shelf(&shelf.id).await?;
+    Ok(Json(convert::volume(shelf, None, users)))
+}

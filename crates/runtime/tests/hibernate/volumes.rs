@@ -1,0 +1,103 @@
+//! Volumes over a dump: what is in them is not the dump's, and who may write is said by whoever restores.
+
+use std::fs;
+use std::path::PathBuf;
+
+use burrow_model::MountMode;
+use burrow_runtime::{BootOptions, DumpOptions, Machine, Mount, RestoreOptions, Runtime as _};
+
+use super::support::{self, Host, Plot, poll};
+use super::{Kept, LIMITS, assert_nothing_left, plainly, restore};
+
+fn mount(source: &std::path::Path, mode: MountMode) -> Vec<Mount> {
+    vec![Mount { source: source.to_owned(), target: "/data".parse().unwrap(), mode }]
+}
+
+async fn boot(host: &Host, plot: &Plot, mounts: Vec<Mount>, commands: &[&str]) -> Machine {
+    let options = BootOptions { mounts, ..support::options(plot, LIMITS, commands) };
+    let machine = host.runtime.boot(&plot.id, options).await.unwrap();
+    support::await_counting(plot);
+    machine
+}
+
+async fn dump(host: &Host, plot: &Plot, machine: Machine, mounts: Vec<Mount>) -> Kept {
+    let images = host.images();
+    let options = DumpOptions { machine, root: plot.root.clone(), images: images.clone(), mounts };
+    let dumped = host.runtime.dump(&plot.id, options).await.unwrap_or_else(|error| panic!("{error}"));
+    Kept { images, dumped }
+}
+
+fn counted(volume: &std::path::Path) -> Option<u64> {
+    fs::read_to_string(volume.join("count")).ok()?.split(' ').next()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_works_in_a_volume_goes_on_there() {
+    let host = Host::keeping();
+    let (plot, volume) = (host.plot(), host.volume());
+    let machine = boot(&host, &plot, mount(&volume, MountMode::Rw), &["count-in /data/count"]).await;
+    poll("a count in the volume", || counted(&volume).is_some_and(|number| number > 3));
+    let kept = dump(&host, &plot, machine, mount(&volume, MountMode::Rw)).await;
+    let before = counted(&volume).unwrap();
+    host.runtime.destroy(&plot.id).await.unwrap();
+    fs::write(volume.join("meanwhile"), "by the host").unwrap();
+
+    let options = RestoreOptions { mounts: mount(&volume, MountMode::Rw), ..plainly(&plot, &kept) };
+    restore(&host, &plot, options).await;
+    assert_eq!(counted(&volume), Some(before), "nothing of it has run");
+    host.runtime.resume(&plot.id).await.unwrap();
+    poll("the count to go on", || counted(&volume).is_some_and(|number| number > before + 2));
+    assert!(volume.join("meanwhile").exists(), "the volume is as it is, not as it was");
+    host.runtime.destroy(&plot.id).await.unwrap();
+    assert_nothing_left(&host, &plot.id).await;
+}
+
+/// Two of one dump: the second in a volume that it may only read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_of_one_that_writes_only_reads() {
+    let host = Host::keeping();
+    let (plot, volume) = (host.plot(), host.volume());
+    let machine = boot(&host, &plot, mount(&volume, MountMode::Rw), &[]).await;
+    let kept = dump(&host, &plot, machine, mount(&volume, MountMode::Rw)).await;
+    host.runtime.destroy(&plot.id).await.unwrap();
+    let options = RestoreOptions { mounts: mount(&volume, MountMode::Ro), ..plainly(&plot, &kept) };
+    let machine = restore(&host, &plot, options).await;
+    assert_eq!(support::sees(machine.pid, "/data"), Some(MountMode::Ro));
+    host.runtime.destroy(&plot.id).await.unwrap();
+
+    let options = RestoreOptions { mounts: mount(&volume, MountMode::Rw), ..plainly(&plot, &kept) };
+    let machine = restore(&host, &plot, options).await;
+    assert_eq!(support::sees(machine.pid, "/data"), Some(MountMode::Rw));
+    host.runtime.destroy(&plot.id).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_writes_at_that_moment_cannot_become_a_reader_and_says_so() {
+    let host = Host::keeping();
+    let (plot, volume) = (host.plot(), host.volume());
+    let machine = boot(&host, &plot, mount(&volume, MountMode::Rw), &["hold-open /data/held"]).await;
+    let kept = dump(&host, &plot, machine, mount(&volume, MountMode::Rw)).await;
+    host.runtime.destroy(&plot.id).await.unwrap();
+    let options = RestoreOptions { mounts: mount(&volume, MountMode::Ro), ..plainly(&plot, &kept) };
+    let error = host.runtime.restore(&plot.id, options).await.unwrap_err().to_string();
+    assert!(error.contains("open for writing in `/data`"), "{error}");
+    assert_nothing_left(&host, &plot.id).await;
+    let options = RestoreOptions { mounts: mount(&volume, MountMode::Rw), ..plainly(&plot, &kept) };
+    restore(&host, &plot, options).await;
+    host.runtime.destroy(&plot.id).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_deleted_in_a_volume_while_it_is_open_is_in_the_way_of_a_dump() {
+    let host = Host::keeping();
+    let (plot, volume) = (host.plot(), host.volume());
+    let mounts = || mount(&volume, MountMode::Rw);
+    let machine = boot(&host, &plot, mounts(), &["hold-open /data/held"]).await;
+    fs::remove_file(volume.join("held")).unwrap();
+    let images: PathBuf = host.images();
+    let options = DumpOptions { machine, root: plot.root.clone(), images, mounts: mounts() };
+    let error = host.runtime.dump(&plot.id, options).await.unwrap_err();
+    assert!(format!("{error:?}").contains("in a volume"), "{error:?}");
+    support::await_counting(&plot);
+    host.runtime.destroy(&plot.id).await.unwrap();
+}

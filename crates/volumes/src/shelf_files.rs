@@ -1,0 +1,570 @@
+//! The files of a volume that outlives sandboxes, read and changed by the host itself.
+//!
+//! A sandbox may have the same volume and change it at the same moment, and may be hostile. So every path is resolved by the
+//! kernel beneath the volume's root, and no link is followed on the way, the last part included: what a sandbox puts in the
+//! way of a request makes it fail, and never leads it elsewhere. Nothing but regular files is opened for what it holds.
+//!
+//! Owners are as inside: shifted by [`UID_SHIFT`] on disk. Blocks; call it where that is allowed.
+
+use std::ffi::{CStr, CString};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchown, fstat, linkat, mkdirat,
+    openat, openat2, readlinkat, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::{UID_COUNT, UID_SHIFT};
+
+/// Entries of one listing: what a client still reads at once.
+pub const ENTRIES_MAX: usize = 10_000;
+
+/// Levels that a listing goes down at most.
+pub const DEPTH_MAX: u32 = 64;
+
+/// Levels that a removal goes down: each holds a descriptor.
+const REMOVAL_DEPTH_MAX: usize = 512;
+
+const PATH_BYTES_MAX: usize = 4096;
+
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// Whoever is in a sandbox may write to what it was given to write to.
+const ROOT_MODE: u32 = 0o777;
+const DIRECTORY_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o644;
+
+/// Who owns what has no owner inside, as the kernel shows it there.
+const NOBODY: u32 = 65_534;
+
+/// An open volume.
+#[derive(Debug)]
+pub struct ShelfFiles {
+    root: OwnedFd,
+}
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShelfEntry {
+    pub name: String,
+    /// From the volume's root on, with a slash before it.
+    pub path: String,
+    pub kind: ShelfEntryKind,
+    pub bytes: u64,
+    /// Permissions, with the three bits above them.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Milliseconds since the epoch.
+    pub accessed_ms: u64,
+    pub modified_ms: u64,
+    pub changed_ms: u64,
+    /// Of a link.
+    pub target: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShelfEntryKind {
+    File,
+    Directory,
+    Link,
+    /// A pipe, a socket or a device.
+    Other,
+}
+
+/// Whose something is to be; what is `None` stays, or is as usual for what is new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ownership {
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub mode: Option<u32>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ShelfFileError {
+    #[error("a path has at most {PATH_BYTES_MAX} bytes and no `..`")]
+    BadPath,
+    #[error("an owner is a number below {UID_COUNT}, and a mode one below 0o10000")]
+    BadOwner,
+    #[error("there is nothing at `{path}`")]
+    NotFound { path: String },
+    #[error("`{path}` is or leads through a link, which is not followed")]
+    Link { path: String },
+    #[error("`{path}` is no directory")]
+    NotDirectory { path: String },
+    #[error("`{path}` is no regular file")]
+    NotFile { path: String },
+    #[error("there is something at `{path}` already")]
+    Exists { path: String },
+    #[error("`{path}` holds more than {ENTRIES_MAX} entries, or is nested too deep")]
+    TooMuch { path: String },
+    #[error("the volume is full")]
+    Full,
+    #[error("could not {step} `{path}`")]
+    Step { step: &'static str, path: String, source: io::Error },
+}
+
+/// A new file whose content is on its way. It has no name yet: dropped, or after a crash, nothing is left of it.
+#[derive(Debug)]
+pub struct Incoming {
+    file: File,
+    folder: OwnedFd,
+    path: Parts,
+}
+
+/// The top directory of a new volume.
+pub(crate) fn make_root(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    std::os::unix::fs::chown(path, Some(UID_SHIFT), Some(UID_SHIFT))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(ROOT_MODE))
+}
+
+impl ShelfFiles {
+    /// The path up to the root is the daemon's own and is trusted; from the root on, nothing is.
+    pub fn open(root: &Path) -> Result<Self, ShelfFileError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(CWD, root, flags, Mode::empty());
+        Ok(Self { root: opened.map_err(|error| failed("open the volume", "/")(error.into()))? })
+    }
+
+    pub fn stat(&self, path: &str) -> Result<ShelfEntry, ShelfFileError> {
+        let path = Parts::of(path)?;
+        self.entry(&path)
+    }
+
+    /// What is in a directory, `depth` levels down, by path.
+    pub fn list(&self, path: &str, depth: u32) -> Result<Vec<ShelfEntry>, ShelfFileError> {
+        let top = Parts::of(path)?;
+        let (mut found, mut left) = (Vec::new(), vec![(top.clone(), depth.clamp(1, DEPTH_MAX))]);
+        while let Some((folder, depth)) = left.pop() {
+            let opened = match self.directory(&folder) {
+                Ok(opened) => opened,
+                // It went, or became something else, while the others were read.
+                Err(ShelfFileError::NotFound { .. } | ShelfFileError::NotDirectory { .. })
+                    if folder != top =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for name in names(&opened).map_err(failed("list", &folder.shown()))? {
+                let Some(entry) =
+                    entry_at(&opened, &name, &folder).map_err(failed("look at", &folder.shown()))?
+                else {
+                    continue;
+                };
+                if entry.kind == ShelfEntryKind::Directory && depth > 1 {
+                    // Names that are no text cannot be asked for either.
+                    left.extend(name.to_str().ok().map(|name| (folder.join(name), depth - 1)));
+                }
+                found.push(entry);
+                if found.len() > ENTRIES_MAX {
+                    return Err(ShelfFileError::TooMuch { path: top.shown() });
+                }
+            }
+        }
+        found.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        Ok(found)
+    }
+
+    /// Makes a directory; with `parents`, also those above it, and one that is there is as good as a new one.
+    pub fn make_directory(
+        &self,
+        path: &str,
+        owner: Ownership,
+        parents: bool,
+    ) -> Result<ShelfEntry, ShelfFileError> {
+        let (path, owner) = (Parts::of(path)?, owner.checked()?);
+        let (Some(above), Some(name)) = (path.above(), path.name()) else {
+            return if parents {
+                self.entry(&path)
+            } else {
+                Err(ShelfFileError::Exists { path: path.shown() })
+            };
+        };
+        if parents {
+            self.make_above(&above)?;
+        }
+        let folder = self.directory(&above)?;
+        match mkdirat(&folder, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let made = openat2(&folder, name, flags, Mode::empty(), BENEATH);
+                let made = made.map_err(|error| wrong(&path)(error))?;
+                own(&made, owner, DIRECTORY_MODE).map_err(failed("make the directory", &path.shown()))?;
+                sync(&folder).map_err(failed("make the directory", &path.shown()))?;
+            }
+            Err(Errno::EXIST) if parents => drop(self.directory(&path)?),
+            Err(Errno::EXIST) => return Err(ShelfFileError::Exists { path: path.shown() }),
+            Err(error) => return Err(failed("make the directory", &path.shown())(error.into())),
+        }
+        self.entry(&path)
+    }
+
+    /// A regular file, to be read.
+    pub fn read(&self, path: &str) -> Result<(File, ShelfEntry), ShelfFileError> {
+        let path = Parts::of(path)?;
+        let entry = self.entry(&path)?;
+        if entry.kind == ShelfEntryKind::Link {
+            return Err(ShelfFileError::Link { path: path.shown() });
+        }
+        // Looked at before it is opened: opening a pipe waits for its other end, and opening a device does things to it.
+        let looked = self.open_path(&path)?;
+        if kind(&fstat(&looked).map_err(|error| failed("look at", &path.shown())(error.into()))?)
+            != FileType::RegularFile
+        {
+            return Err(ShelfFileError::NotFile { path: path.shown() });
+        }
+        // By the descriptor, so that it is the very file that was looked at.
+        let place = format!("/proc/self/fd/{}", looked.as_raw_fd());
+        let file = File::open(place).map_err(failed("open", &path.shown()))?;
+        Ok((file, entry))
+    }
+
+    /// Begins a file that will be at `path`, in the place of one that is there; with `parents`, directories above it are
+    /// made where they are missing.
+    pub fn begin(&self, path: &str, parents: bool) -> Result<Incoming, ShelfFileError> {
+        let path = Parts::of(path)?;
+        let above = path.above().ok_or_else(|| ShelfFileError::NotFile { path: path.shown() })?;
+        if parents {
+            self.make_above(&above)?;
+        }
+        let folder = self.directory(&above)?;
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let file = openat(&folder, ".", flags, Mode::from_raw_mode(0o600));
+        let file = file.map_err(|error| failed("make", &path.shown())(error.into()))?.into();
+        Ok(Incoming { file, folder, path })
+    }
+
+    /// Puts a file whose content is complete in its place, durably.
+    pub fn finish(&self, incoming: Incoming, owner: Ownership) -> Result<ShelfEntry, ShelfFileError> {
+        let owner = owner.checked()?;
+        let Incoming { file, folder, path } = incoming;
+        let Some(name) = path.name() else { return Err(ShelfFileError::NotFile { path: path.shown() }) };
+        if let Some(there) = look(&folder, &text(name)?).map_err(failed("look at", &path.shown()))?
+            && kind(&there) == FileType::Directory
+        {
+            return Err(ShelfFileError::NotFile { path: path.shown() });
+        }
+        let put = || -> io::Result<()> {
+            own(&file, owner, FILE_MODE)?;
+            file.sync_all()?;
+            // A name can be given to it only where there is none, and taken from another only by a rename.
+            let passing = format!(".burrow-{}", burrow_model::OperationId::generate());
+            let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+            linkat(CWD, place, &folder, &passing, AtFlags::SYMLINK_FOLLOW)?;
+            if let Err(error) = renameat(&folder, &passing, &folder, name) {
+                let _ = unlinkat(&folder, &passing, AtFlags::empty());
+                return Err(error.into());
+            }
+            sync(&folder)
+        };
+        put().map_err(failed("write", &path.shown()))?;
+        self.entry(&path)
+    }
+
+    /// Removes a file, or a directory with all in it.
+    pub fn remove(&self, path: &str) -> Result<(), ShelfFileError> {
+        let path = Parts::of(path)?;
+        let (Some(above), Some(name)) = (path.above(), path.name()) else {
+            return Err(ShelfFileError::BadPath);
+        };
+        let folder = self.directory(&above)?;
+        remove_all(&folder, &text(name)?, &path)?;
+        sync(&folder).map_err(failed("remove", &path.shown()))
+    }
+
+    /// Changes whose something is, and who may do what with it.
+    pub fn own(&self, path: &str, owner: Ownership) -> Result<ShelfEntry, ShelfFileError> {
+        let (path, owner) = (Parts::of(path)?, owner.checked()?);
+        let opened = self.open_path(&path)?;
+        let looked = fstat(&opened).map_err(|error| failed("look at", &path.shown())(error.into()))?;
+        if kind(&looked) == FileType::Symlink {
+            return Err(ShelfFileError::Link { path: path.shown() });
+        }
+        own_by_path(&opened, owner, &looked).map_err(failed("change", &path.shown()))?;
+        self.entry(&path)
+    }
+
+    // === Parts ===
+
+    fn entry(&self, path: &Parts) -> Result<ShelfEntry, ShelfFileError> {
+        let opened = self.open_path(path)?;
+        let looked = fstat(&opened).map_err(|error| failed("look at", &path.shown())(error.into()))?;
+        let target = match kind(&looked) {
+            FileType::Symlink => {
+                let target = readlinkat(&opened, "", Vec::new());
+                Some(shown(&target.map_err(|error| failed("look at", &path.shown())(error.into()))?))
+            }
+            _ => None,
+        };
+        Ok(described(&looked, path.name().unwrap_or("/").to_owned(), path.shown(), target))
+    }
+
+    /// What is at a path, a link itself included, neither to be read nor to be written.
+    fn open_path(&self, path: &Parts) -> Result<OwnedFd, ShelfFileError> {
+        let Some((above, name)) = path.above().zip(path.name()) else { return self.directory(path) };
+        let folder = self.directory(&above)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&folder, name, flags, Mode::empty()).map_err(wrong(path))
+    }
+
+    fn directory(&self, path: &Parts) -> Result<OwnedFd, ShelfFileError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat2(&self.root, path.relative(), flags, Mode::empty(), BENEATH).map_err(wrong(path))
+    }
+
+    fn make_above(&self, path: &Parts) -> Result<(), ShelfFileError> {
+        let mut so_far = Parts(Vec::new());
+        for part in &path.0 {
+            let folder = self.directory(&so_far)?;
+            let below = so_far.join(part);
+            match mkdirat(&folder, part.as_str(), Mode::from_raw_mode(0o700)) {
+                Ok(()) => {
+                    let made = self.directory(&below)?;
+                    let usual = Ownership::default();
+                    own(&made, usual, DIRECTORY_MODE)
+                        .map_err(failed("make the directory", &below.shown()))?;
+                }
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(failed("make the directory", &below.shown())(error.into())),
+            }
+            so_far = below;
+        }
+        self.directory(&so_far).map(drop)
+    }
+}
+
+impl Incoming {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), ShelfFileError> {
+        self.file.write_all(bytes).map_err(failed("write", &self.path.shown()))
+    }
+}
+
+impl Ownership {
+    fn checked(self) -> Result<Self, ShelfFileError> {
+        let owner = |id: Option<u32>| id.is_none_or(|id| id < UID_COUNT);
+        let good = owner(self.uid) && owner(self.gid) && self.mode.is_none_or(|mode| mode <= 0o7777);
+        if good { Ok(self) } else { Err(ShelfFileError::BadOwner) }
+    }
+}
+
+/// A path, part by part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parts(Vec<String>);
+
+impl Parts {
+    fn of(path: &str) -> Result<Self, ShelfFileError> {
+        let parts: Vec<String> =
+            path.split('/').filter(|part| !matches!(*part, "" | ".")).map(str::to_owned).collect();
+        let bad = |part: &String| part == ".." || part.contains('\0') || part.len() > 255;
+        if path.len() > PATH_BYTES_MAX || parts.iter().any(bad) {
+            return Err(ShelfFileError::BadPath);
+        }
+        Ok(Self(parts))
+    }
+
+    /// `None` for the root.
+    fn above(&self) -> Option<Self> {
+        self.0.split_last().map(|(_, above)| Self(above.to_vec()))
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.0.last().map(String::as_str)
+    }
+
+    fn join(&self, name: &str) -> Self {
+        Self(self.0.iter().cloned().chain([name.to_owned()]).collect())
+    }
+
+    fn relative(&self) -> String {
+        if self.0.is_empty() { ".".to_owned() } else { self.0.join("/") }
+    }
+
+    fn shown(&self) -> String {
+        format!("/{}", self.0.join("/"))
+    }
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+fn described(stat: &Stat, name: String, path: String, target: Option<String>) -> ShelfEntry {
+    let inside = |id: u32| match id.checked_sub(UID_SHIFT) {
+        Some(id) if id < UID_COUNT => id,
+        Some(_) | None => NOBODY,
+    };
+    let ms = |seconds: i64, nanoseconds: u64| {
+        u64::try_from(seconds).unwrap_or(0).saturating_mul(1000).saturating_add(nanoseconds / 1_000_000)
+    };
+    let kind = match kind(stat) {
+        FileType::RegularFile => ShelfEntryKind::File,
+        FileType::Directory => ShelfEntryKind::Directory,
+        FileType::Symlink => ShelfEntryKind::Link,
+        _ => ShelfEntryKind::Other,
+    };
+    ShelfEntry {
+        name,
+        path,
+        kind,
+        bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        mode: stat.st_mode & 0o7777,
+        uid: inside(stat.st_uid),
+        gid: inside(stat.st_gid),
+        accessed_ms: ms(stat.st_atime, stat.st_atime_nsec),
+        modified_ms: ms(stat.st_mtime, stat.st_mtime_nsec),
+        changed_ms: ms(stat.st_ctime, stat.st_ctime_nsec),
+        target,
+    }
+}
+
+/// What has a name in a directory; `None` when it went meanwhile.
+fn entry_at(folder: &OwnedFd, name: &CStr, path: &Parts) -> io::Result<Option<ShelfEntry>> {
+    let Some(looked) = look(folder, name)? else { return Ok(None) };
+    let target = match kind(&looked) {
+        FileType::Symlink => match readlinkat(folder, name, Vec::new()) {
+            Ok(target) => Some(shown(&target)),
+            Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        },
+        _ => None,
+    };
+    let name = shown(name);
+    let path = path.join(&name).shown();
+    Ok(Some(described(&looked, name, path, target)))
+}
+
+fn look(folder: &OwnedFd, name: &CStr) -> io::Result<Option<Stat>> {
+    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn names(folder: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+        // One more than is shown: whoever counts then refuses.
+        if names.len() > ENTRIES_MAX {
+            break;
+        }
+    }
+    Ok(names)
+}
+
+/// From the top down by descriptors, one for each level, and up again: nothing that is put in the way is followed.
+fn remove_all(folder: &OwnedFd, name: &CStr, path: &Parts) -> Result<(), ShelfFileError> {
+    let at = |error: Errno| failed("remove", &path.shown())(error.into());
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) => return Ok(()),
+        Err(Errno::ISDIR) => {}
+        Err(error) => return Err(wrong(path)(error)),
+    }
+    let mut open = vec![(open_below(folder, name).map_err(wrong(path))?, name.to_owned())];
+    while let Some((current, own_name)) = open.last() {
+        let mut below = None;
+        for name in names(current).map_err(failed("remove", &path.shown()))? {
+            match unlinkat(current, &name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::ISDIR) => match unlinkat(current, &name, AtFlags::REMOVEDIR) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                        below = Some((open_below(current, &name).map_err(at)?, name));
+                        break;
+                    }
+                    Err(error) => return Err(at(error)),
+                },
+                Err(error) => return Err(at(error)),
+            }
+        }
+        if let Some(below) = below {
+            if open.len() >= REMOVAL_DEPTH_MAX {
+                return Err(ShelfFileError::TooMuch { path: path.shown() });
+            }
+            open.push(below);
+            continue;
+        }
+        let own_name = own_name.clone();
+        open.pop();
+        let above = open.last().map_or(folder, |(above, _)| above);
+        match unlinkat(above, &own_name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            // Somebody fills it while it is emptied; the next round sees that too, but who asked shall not wait for ever.
+            Err(error) => return Err(at(error)),
+        }
+    }
+    Ok(())
+}
+
+fn open_below(folder: &OwnedFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat2(folder, name, flags, Mode::empty(), BENEATH)
+}
+
+/// Owner first: changing it clears set-id bits.
+fn own(entry: impl AsFd, owner: Ownership, usual_mode: u32) -> io::Result<()> {
+    let (uid, gid) = (owner.uid.unwrap_or(0) + UID_SHIFT, owner.gid.unwrap_or(0) + UID_SHIFT);
+    fchown(&entry, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    Ok(rustix::fs::fchmod(entry, Mode::from_raw_mode(owner.mode.unwrap_or(usual_mode)))?)
+}
+
+/// The same of something that is neither open for reading nor for writing, and keeps what is not said.
+fn own_by_path(entry: &OwnedFd, owner: Ownership, was: &Stat) -> io::Result<()> {
+    let id = |id: Option<u32>| id.map(|id| id + UID_SHIFT);
+    let (uid, gid) = (id(owner.uid).map(Uid::from_raw), id(owner.gid).map(Gid::from_raw));
+    if uid.is_some() || gid.is_some() {
+        rustix::fs::chownat(entry, "", uid, gid, AtFlags::EMPTY_PATH)?;
+    }
+    let mode = owner.mode.unwrap_or(was.st_mode & 0o7777);
+    let place = format!("/proc/self/fd/{}", entry.as_raw_fd());
+    Ok(rustix::fs::chmod(place, Mode::from_raw_mode(mode))?)
+}
+
+fn sync(folder: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::fs::fsync(folder)?)
+}
+
+fn text(name: &str) -> Result<CString, ShelfFileError> {
+    CString::new(name).map_err(|_| ShelfFileError::BadPath)
+}
+
+fn shown(name: &CStr) -> String {
+    name.to_string_lossy().into_owned()
+}
+
+/// Why a path does not lead to what it should.
+fn wrong(path: &Parts) -> impl FnOnce(Errno) -> ShelfFileError {
+    let path = path.shown();
+    move |error| match error {
+        Errno::NOENT => ShelfFileError::NotFound { path },
+        Errno::LOOP => ShelfFileError::Link { path },
+        Errno::NOTDIR => ShelfFileError::NotDirectory { path },
+        Errno::XDEV | Errno::NAMETOOLONG => ShelfFileError::BadPath,
+        error => failed("open", &path)(error.into()),
+    }
+}
+
+fn failed(step: &'static str, path: &str) -> impl FnOnce(io::Error) -> ShelfFileError {
+    let path = path.to_owned();
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ShelfFileError::Full,
+        _ => ShelfFileError::Step { step, path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests;
