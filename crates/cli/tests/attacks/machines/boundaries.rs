@@ -11,6 +11,7 @@ use super::{Own, lives, own};
 use crate::boundaries::{EXE_PROBE, HostState};
 use crate::controls::run;
 use crate::ground::{Sandbox, fingerprint};
+use crate::harness::eventually;
 use crate::report::{Finding, Trouble, ensure};
 
 pub(super) const ROWS: &[Own] = &[
@@ -51,14 +52,13 @@ fn sums(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
 /// Templates: machines that others go on from, and the disks that theirs are copies of.
 fn templates(sandbox: &Sandbox<'_>) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
     let volumes = fs::read_dir(sandbox.ground.daemon.pool().join("images")).unwrap();
-    let files = volumes.filter_map(|volume| fs::read_dir(volume.ok()?.path()).ok()).flatten();
-    let mut found: Vec<_> = files
-        .filter_map(|file| {
-            let path = file.ok()?.path();
-            let meta = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
-            Some((path, meta.len(), meta.modified().ok()?))
-        })
-        .collect();
+    let folders = volumes.filter_map(|volume| Some(volume.ok()?.path().join("rootfs")));
+    let files = folders.flat_map(|folder| ["disk.raw", "ram", "devices"].map(|name| folder.join(name)));
+    let about = |path: PathBuf| {
+        let meta = fs::symlink_metadata(&path).ok()?;
+        Some((path, meta.len(), meta.modified().ok()?))
+    };
+    let mut found: Vec<_> = files.filter_map(about).collect();
     found.sort();
     found
 }
@@ -71,7 +71,7 @@ const REPLACE: &str = "for c in ': > /.burrow/guest' 'rm -f /.burrow/guest' 'umo
 
 fn overwrite(sandbox: &Sandbox<'_>) -> Finding {
     let (before, templates_before) = (sums(sandbox)?, templates(sandbox));
-    ensure(templates_before.len() >= 2, || format!("no template to be seen: {templates_before:?}"))?;
+    ensure(templates_before.len() >= 3, || format!("no template to be seen: {templates_before:?}"))?;
     sandbox.put("/exe.py", EXE_PROBE.as_bytes());
     let direct = sandbox.sh("python3 /exe.py 1");
     ensure(!direct.out.is_empty(), || format!("{direct:?}"))?;
@@ -103,22 +103,24 @@ fn overwrite(sandbox: &Sandbox<'_>) -> Finding {
 /// Makes every place that a start touches a link, in what is on the disk and not in what is mounted over it.
 const LINKED: &str = "mkdir /below && mount --bind / /below && cd /below && for place in dev proc sys run tmp .burrow; \
     do mv $place moved-$place && ln -s \"$1\" $place; done; \
-    for place in etc/hostname etc/hosts etc/resolv.conf; do ln -sf \"$1/$place\" $place; done; sync; ls -l | grep -c -- '->'";
+    for place in etc/hostname etc/hosts etc/resolv.conf; do ln -sf \"$1/$place\" $place; done; sync; \
+    for place in dev proc sys run tmp .burrow etc/hosts; do test -L $place && echo $place; done | wc -l";
+
+const RUBBISH: &str = "echo 1 > /proc/sys/kernel/sysrq; dd if=/dev/urandom of=/dev/vda bs=1M count=4 conv=notrunc,fsync && \
+    echo b > /proc/sysrq-trigger";
 
 fn hostile_disk(sandbox: &Sandbox<'_>) -> Finding {
     let ground = sandbox.ground;
     let (host, before) = (HostState::look(), fingerprint(ground.canaries.folder()));
     let canary = ground.canaries.folder().to_str().unwrap();
     let linked = sandbox.run(json!({ "argv": ["sh", "-c", LINKED, "sh", canary] }));
-    ensure(linked.out.trim().parse::<u32>().is_ok_and(|links| links >= 6), || format!("{linked:?}"))?;
+    ensure(linked.out.trim() == "7", || format!("{linked:?}"))?;
     ground.daemon.ok(&["stop", &sandbox.id]);
     let links = started(sandbox)?;
-    // Another, whose disk is not a file system any more.
+    // Another, whose disk is not a file system any more; it ends before its kernel could repair that.
     let other = ground.sandbox(&[]);
-    let wrote =
-        other.sh("dd if=/dev/urandom of=/dev/vda bs=1M count=4 conv=notrunc 2>/dev/null && echo wrote");
-    ensure(wrote.out.trim() == "wrote", || format!("{wrote:?}"))?;
-    ground.daemon.cli(&["stop", &other.id]);
+    other.start(&json!({ "argv": ["sh", "-c", RUBBISH] }));
+    eventually("the end of a machine", || (other.ask("GET", "").json()["state"] == "stopped").then_some(()));
     let rubbish = started(&other)?;
     ensure(rubbish != Started::Runs, || "it runs on a disk of rubbish".to_owned())?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
