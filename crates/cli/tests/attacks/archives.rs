@@ -138,6 +138,11 @@ fn upload(sandbox: &Sandbox<'_>, path: &str, archive: &[u8]) -> Result<u16, Trou
 }
 
 fn uploads(sandbox: &Sandbox<'_>) -> Finding {
+    uploads_of(sandbox, ENTRIES)
+}
+
+/// The last of them with so many entries.
+pub(crate) fn uploads_of(sandbox: &Sandbox<'_>, entries: u32) -> Finding {
     let made = sandbox.sh("mkdir -p /out/in && echo untouched > /out/victim && ln -s /out /out/in/planted");
     ensure(made.ok(), || format!("{made:?}"))?;
     let listing = "cd /out && find . -printf '%p %y %s %m %n\\n' | sort; cat victim; ls -A / | tr '\\n' ' '";
@@ -160,20 +165,20 @@ fn uploads(sandbox: &Sandbox<'_>) -> Finding {
     let status = upload(sandbox, "/out/in", &powers.end())?;
     let mode = sandbox.sh("stat -c %a /out/in/suid 2>/dev/null || echo none; rm -f /out/in/suid").out;
     ensure(["755\n", "none\n"].contains(&mode.as_str()), || format!("setuid: {status}, mode {mode}"))?;
-    let bomb = many_entries(sandbox)?;
+    let bomb = many_entries(sandbox, entries)?;
     let after = sandbox.sh(listing).out;
-    ensure(after == before, || format!("{ENTRIES} entries: from {before} to {after}"))?;
+    ensure(after == before, || format!("{entries} entries: from {before} to {after}"))?;
     Ok(format!(
-        "{} archives refused whole, nothing outside; set-id bits dropped; {ENTRIES} entries: {bomb}",
+        "{} archives refused whole, nothing outside; set-id bits dropped; {entries} entries: {bomb}",
         archives.len()
     ))
 }
 
 /// Small files without end: the bound on entries or the disk's stops it, and nothing of it stays.
-fn many_entries(sandbox: &Sandbox<'_>) -> Result<u16, Trouble> {
+fn many_entries(sandbox: &Sandbox<'_>, entries: u32) -> Result<u16, Trouble> {
     let mut archive = Archive::default();
-    archive.0.reserve(ENTRIES as usize * 512);
-    for number in 0..ENTRIES {
+    archive.0.reserve(entries as usize * 512);
+    for number in 0..entries {
         archive.push(
             EntryType::Regular,
             format!("{:03}/{number}", number % 1000).as_bytes(),
@@ -184,7 +189,7 @@ fn many_entries(sandbox: &Sandbox<'_>) -> Result<u16, Trouble> {
         );
     }
     let status = upload(sandbox, "/out/in", &archive.end())?;
-    ensure([413, 429, 507, 422].contains(&status), || format!("{ENTRIES} entries: {status}"))?;
+    ensure([413, 429, 507, 422].contains(&status), || format!("{entries} entries: {status}"))?;
     Ok(status)
 }
 

@@ -104,7 +104,7 @@ fn hash(path: &Path) -> u64 {
 }
 
 /// Holds on to the program of `pid` and tries to write it, while it runs and after; writes nothing.
-const EXE_PROBE: &str = "import os,sys,time\n\
+pub(crate) const EXE_PROBE: &str = "import os,sys,time\n\
     pid=sys.argv[1]\n\
     def attempt(name,path):\n\
     \x20 try: os.close(os.open(path,os.O_WRONLY)); print(name,'ok')\n\
@@ -267,10 +267,11 @@ const PLACES: [&str; 16] = [
 /// Starts under which somebody swaps directories and links.
 const RACES: u32 = 20;
 
-struct HostState(Vec<String>);
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct HostState(Vec<String>);
 
 impl HostState {
-    fn look() -> Self {
+    pub(crate) fn look() -> Self {
         let about = |path: &str| {
             let Ok(meta) = std::fs::metadata(path) else { return format!("no {path}") };
             let content = if meta.is_file() {
@@ -326,7 +327,7 @@ fn linked_root(sandbox: &Sandbox<'_>) -> Finding {
         }
     }
     let races = race(sandbox)?;
-    ensure(HostState::look().0 == host.0, || "a file or device of the host changed".to_owned())?;
+    ensure(HostState::look() == host, || "a file or device of the host changed".to_owned())?;
     Ok(format!(
         "{} links: {repaired} repaired, {refused} refused to start; {RACES} races: {races} started, host untouched",
         repaired + refused

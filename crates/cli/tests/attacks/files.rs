@@ -124,6 +124,7 @@ fn joined(ground: &Ground) -> Finding {
 // --- P-F2
 
 const READS: u32 = 10_000;
+const WRITES: u32 = 1000;
 
 /// Swaps a link between the whole root and a folder with a decoy, as fast as it can.
 const SWAPPER: &str = "import os,sys\n\
@@ -133,6 +134,11 @@ const SWAPPER: &str = "import os,sys\n\
     \x20 os.symlink('/' if n%2 else '/w/d','/w/next'); os.rename('/w/next','/w/l')\n";
 
 fn swapped(sandbox: &Sandbox<'_>) -> Finding {
+    swapped_during(sandbox, READS, WRITES)
+}
+
+/// During so many reads and writes.
+pub(crate) fn swapped_during(sandbox: &Sandbox<'_>, reads: u32, writes: u32) -> Finding {
     let canary = sandbox.ground.canaries.file().to_str().unwrap();
     let decoy =
         format!("mkdir -p \"/w/d$(dirname {canary})\" && printf decoy > /w/d{canary} && ln -s /w/d /w/l");
@@ -142,7 +148,7 @@ fn swapped(sandbox: &Sandbox<'_>) -> Finding {
     let base = format!("/v1/sandboxes/{}/files?path=/w/l", sandbox.id);
     let mut wire = sandbox.ground.wire();
     let (mut decoys, mut absent) = (0, 0);
-    for _ in 0..READS {
+    for _ in 0..reads {
         let answer = wire.ask("GET", format!("{base}{canary}").as_bytes(), "", b"").unwrap();
         match (answer.status, answer.body.as_slice()) {
             (200, b"decoy") => decoys += 1,
@@ -156,7 +162,7 @@ fn swapped(sandbox: &Sandbox<'_>) -> Finding {
         }
     }
     let folder = sandbox.ground.canaries.folder().to_str().unwrap();
-    for number in 0..1000 {
+    for number in 0..writes {
         let target = format!("{base}{folder}/written-{number}");
         let answer = wire.ask("PUT", target.as_bytes(), "application/octet-stream", b"x").unwrap();
         ensure(answer.status < 500, || format!("{} {}", answer.status, answer.text()))?;
@@ -164,7 +170,7 @@ fn swapped(sandbox: &Sandbox<'_>) -> Finding {
     let running = sandbox.exec(&swapper)["state"] == "running";
     ensure(running && decoys > 0 && absent > 0, || format!("no race: {decoys} decoys, {absent} absent"))?;
     Ok(format!(
-        "{READS} reads: {decoys} found the decoy, {absent} nothing, none the host's file; 1000 writes stayed inside"
+        "{reads} reads: {decoys} found the decoy, {absent} nothing, none the host's file; {writes} writes stayed inside"
     ))
 }
 
@@ -207,10 +213,9 @@ fn swapped_naive(ground: &Ground) -> Finding {
 
 // --- P-F3
 
-const ENTRIES: u32 = 110_000;
+pub(crate) const ENTRIES: u32 = 110_000;
 
 fn endless(sandbox: &Sandbox<'_>) -> Finding {
-    let before = sandbox.ground.daemon_rss_kib();
     let made = sandbox.python(&format!(
         "import os\n\
          os.mkfifo('/fifo'); f=open('/sparse','w'); os.ftruncate(f.fileno(),1<<50); os.mkdir('/many')\n\
@@ -218,7 +223,14 @@ fn endless(sandbox: &Sandbox<'_>) -> Finding {
          import socket; s=socket.socket(socket.AF_UNIX); s.bind('/socket')\n"
     ));
     ensure(made.ok(), || format!("{made:?}"))?;
-    for file in ["/fifo", "/dev/zero", "/dev/random", "/dev/tty", "/dev/ptmx", "/socket", "/many"] {
+    read_endless(sandbox, &[])
+}
+
+/// With `/fifo`, `/sparse`, `/many` and `/socket` in the sandbox, and more devices than the usual.
+pub(crate) fn read_endless(sandbox: &Sandbox<'_>, devices: &[&str]) -> Finding {
+    let before = sandbox.ground.daemon_rss_kib();
+    let usual = ["/fifo", "/dev/zero", "/dev/random", "/dev/tty", "/dev/ptmx", "/socket", "/many"];
+    for file in usual.iter().chain(devices) {
         let answer = sandbox.ask("GET", &format!("/files?path={file}"));
         ensure((400..500).contains(&answer.status), || format!("reading {file}: {}", answer.status))?;
         let target = format!("/v1/sandboxes/{}/files?path={file}&offset=0", sandbox.id);
@@ -227,7 +239,7 @@ fn endless(sandbox: &Sandbox<'_>) -> Finding {
     }
     let list = sandbox.ask("GET", "/files/list?path=/many");
     ensure((400..500).contains(&list.status), || format!("listing {ENTRIES} entries: {}", list.status))?;
-    // A petabyte is streamed for as long as somebody reads, and held nowhere.
+    // However large, it is streamed for as long as somebody reads, and held nowhere.
     let mut wire = sandbox.ground.wire();
     let status =
         wire.begin("GET", format!("/v1/sandboxes/{}/files?path=/sparse", sandbox.id).as_bytes()).unwrap();
@@ -239,7 +251,7 @@ fn endless(sandbox: &Sandbox<'_>) -> Finding {
     ensure(grown < 96 * 1024, || format!("the daemon grew by {grown} KiB"))?;
     let agent = eventually("the agent to answer", || sandbox.stats()["agent_ram_bytes"].as_u64());
     Ok(format!(
-        "only regular files are read; {ENTRIES} entries refused ({}); 1 PiB streams; daemon +{grown} KiB, agent {} MiB",
+        "only regular files are read; {ENTRIES} entries refused ({}); a sparse file streams; daemon +{grown} KiB, agent {} MiB",
         list.status,
         agent >> 20
     ))

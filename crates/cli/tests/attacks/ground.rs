@@ -244,6 +244,14 @@ impl Sandbox<'_> {
         assert!(built.ok(), "the probe does not compile: {built:?}");
     }
 
+    /// Brings a program that [`Ground::compile_unguarded`] made: compiling takes long where instructions are emulated.
+    pub(crate) fn bring(&self, name: &str) {
+        let program = std::fs::read(self.ground.control_path(name)).unwrap();
+        self.put(&format!("/{name}"), &program);
+        let made = self.sh(&format!("chmod 755 /{name}"));
+        assert!(made.ok(), "{made:?}");
+    }
+
     /// `rest` follows the sandbox's own path.
     pub(crate) fn ask(&self, method: &str, rest: &str) -> Answer {
         self.note(self.ground.ask(method, self.path(rest).as_bytes(), "", b""))

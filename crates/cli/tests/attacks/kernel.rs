@@ -53,7 +53,7 @@ pub(crate) const ROWS: &[Row] = &[
 ];
 
 /// Lines `<way> ok` are attempts that worked.
-fn worked(run: &Run) -> Vec<String> {
+pub(crate) fn worked(run: &Run) -> Vec<String> {
     run.out.lines().filter_map(|line| line.strip_suffix(" ok")).map(str::to_owned).collect()
 }
 
@@ -130,7 +130,7 @@ fn mounts_unguarded(ground: &Ground) -> Finding {
 // --- P-K2
 
 /// `pid` is whose namespaces and root are tried.
-fn namespace_probe(canary: &Path, pid: u32) -> String {
+pub(crate) fn namespace_probe(canary: &Path, pid: u32) -> String {
     let canary = canary.display();
     format!(
         "{TRY} try user unshare -Ur true; try mount unshare -m true; try all unshare -Urm true; try net unshare -n true; \
@@ -166,7 +166,12 @@ fn tracing(sandbox: &Sandbox<'_>) -> Finding {
     sandbox.compile("agent", AGENT_PROBE);
     let run = sandbox.sh("/agent 1");
     let note = none_worked(&run, 7)?;
-    // The file interface runs as the agent, which may always look into itself.
+    not_by_the_file_interface(sandbox)?;
+    Ok(format!("{note}; nor does the file API read /proc/1"))
+}
+
+/// It runs as the agent, which may always look into itself.
+pub(crate) fn not_by_the_file_interface(sandbox: &Sandbox<'_>) -> Result<(), Trouble> {
     for file in ["/proc/1/mem", "/proc/1/environ", "/proc/self/mem", "/proc/1/maps", "/proc/thread-self/mem"]
     {
         let answer = sandbox.ask("GET", &format!("/files?path={file}"));
@@ -174,7 +179,7 @@ fn tracing(sandbox: &Sandbox<'_>) -> Finding {
             format!("the file API read {file}: {}", answer.status)
         })?;
     }
-    Ok(format!("{note}; nor does the file API read /proc/1"))
+    Ok(())
 }
 
 fn tracing_unguarded(ground: &Ground) -> Finding {
@@ -238,7 +243,7 @@ fn kernel_writes_unguarded(ground: &Ground) -> Finding {
 // --- P-K8
 
 /// Takes nothing out of the kernel's log: `/proc/kmsg` is opened, not read.
-const READ_PROBE: &str = "import ctypes,os,stat\n\
+pub(crate) const READ_PROBE: &str = "import ctypes,os,stat\n\
     def say(name, good): print(name, 'ok' if good else 'refused')\n\
     def null(fd):\n\
     \x20 s=os.fstat(fd); return stat.S_ISCHR(s.st_mode) and s.st_rdev==os.makedev(1,3)\n\
@@ -278,7 +283,7 @@ fn kernel_reads_unguarded(ground: &Ground) -> Finding {
 // --- P-K9
 
 /// `major minor` of the host's first disk.
-fn disk() -> Result<(String, String), Trouble> {
+pub(crate) fn disk() -> Result<(String, String), Trouble> {
     let partitions = std::fs::read_to_string("/proc/partitions").unwrap();
     let first = partitions.lines().skip(2).find_map(|line| {
         let mut fields = line.split_whitespace();

@@ -58,10 +58,15 @@ fn rows() -> Vec<Row> {
     let kernel = [kernel::ROWS, syscalls::ROWS, boundaries::ROWS];
     let files = [files::ROWS, archives::ROWS];
     let groups = resources.into_iter().chain(kernel).chain(files);
-    let mut rows: Vec<Row> = groups.flatten().copied().collect();
+    in_order(groups.flatten().copied().collect())
+}
+
+/// As the threat list has them.
+fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
+    let groups = ["P-R", "P-K", "P-F", "P-N", "E-N", "E-T"];
     rows.sort_by_key(|row| {
         let (group, number) = row.id.split_at(3);
-        (["P-R", "P-K", "P-F"].iter().position(|known| *known == group), number.parse::<u32>().unwrap())
+        (groups.iter().position(|known| *known == group), number.parse::<u32>().unwrap())
     });
     rows
 }
@@ -88,9 +93,9 @@ fn hostile_code_stays_in_its_sandbox() {
 
 #[test]
 fn hostile_code_stays_in_its_machine() {
-    let Some(rows) = wanted(machines::rows(&rows())) else { return };
+    let Some(rows) = wanted(in_order(machines::rows(&rows()))) else { return };
     let ground = Ground::prepare_machines("");
-    let mut report = Report::new("microvm, emulated");
+    let mut report = machines::report("microvm, emulated", &ground);
     for row in &rows {
         report.take(row, &ground);
     }
@@ -102,11 +107,10 @@ fn a_hostile_machine_reaches_nothing_it_may_not() {
     if !island::landed("a_hostile_machine_reaches_nothing_it_may_not") {
         return;
     }
-    let rows = network_rows().into_iter().filter(|row| machines::NETWORK.contains(&row.id)).collect();
-    let Some(rows) = wanted(rows) else { return };
+    let Some(rows) = wanted(in_order(machines::network_rows(&network_rows()))) else { return };
     sea::fill();
     let ground = Ground::prepare_machines(sea::CONFIG);
-    let mut report = Report::new("microvm, emulated, network out");
+    let mut report = machines::report("microvm, emulated, network out", &ground);
     for row in &rows {
         report.take(row, &ground);
     }
@@ -115,12 +119,7 @@ fn a_hostile_machine_reaches_nothing_it_may_not() {
 
 /// The rows about the network out, which need a network of their own.
 fn network_rows() -> Vec<Row> {
-    let mut rows: Vec<Row> = [network::ROWS, protocols::ROWS].into_iter().flatten().copied().collect();
-    rows.sort_by_key(|row| {
-        let (group, number) = row.id.split_at(3);
-        (["P-N", "E-N", "E-T"].iter().position(|known| *known == group), number.parse::<u32>().unwrap())
-    });
-    rows
+    in_order([network::ROWS, protocols::ROWS].into_iter().flatten().copied().collect())
 }
 
 #[test]
@@ -200,4 +199,20 @@ fn every_row_of_the_threat_list_is_here() {
         .chain((1..=6).map(|number| format!("P-F{number}")));
     let found: Vec<String> = rows().iter().map(|row| row.id.to_owned()).collect();
     assert_eq!(found, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_row_is_tried_on_machines_or_says_why_not() {
+    let ids = |rows: Vec<Row>| rows.iter().map(|row| row.id.to_owned()).collect::<Vec<_>>();
+    // The one that containers have nothing to be tried with for: devices of their own.
+    let mut expected = [ids(rows()), ids(network_rows()), vec!["P-K15".to_owned()]].concat();
+    let tried = [machines::rows(&rows()), machines::network_rows(&network_rows())].concat();
+    let left_out = machines::NOT_OF_MACHINES.iter().flat_map(|(rows, reason)| {
+        assert!(!reason.is_empty());
+        rows.iter().map(|id| (*id).to_owned())
+    });
+    let mut found: Vec<String> = ids(tried).into_iter().chain(left_out).collect();
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
 }

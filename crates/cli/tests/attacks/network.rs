@@ -49,12 +49,12 @@ const TUNNEL: &[&str] = &["--allow", "*.tunnel.example"];
 
 // --- Judging probes
 
-fn program(body: &str) -> String {
+pub(crate) fn program(body: &str) -> String {
     format!("{PROBE}\n{body}\n")
 }
 
 /// Every attempt of a probe failed, and nobody came to any decoy.
-fn blocked(sandbox: &Sandbox<'_>, body: &str) -> Finding {
+pub(crate) fn blocked(sandbox: &Sandbox<'_>, body: &str) -> Finding {
     let before = sea().hits();
     let run = sandbox.python(&program(body));
     let tried = attempts(&run)?;

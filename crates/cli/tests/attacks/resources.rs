@@ -105,14 +105,17 @@ fn counted(sandbox: &Sandbox<'_>) -> usize {
 }
 
 /// A file of the sandbox's cgroups, from every hierarchy that has it.
-fn group_files(sandbox: &Sandbox<'_>, name: &str) -> Vec<String> {
+pub(crate) fn group_files(sandbox: &Sandbox<'_>, name: &str) -> Vec<String> {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let cgroup = sandbox.ground.daemon.cgroup();
     let folders = mounts.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         fields.get(2).filter(|kind| kind.starts_with("cgroup"))?;
-        Some(format!("{}/{}/{}", fields[1], sandbox.ground.daemon.cgroup(), sandbox.id))
+        // Containers' and microVMs'.
+        Some([cgroup, &format!("{cgroup}-vm")].map(|group| format!("{}/{group}/{}", fields[1], sandbox.id)))
     });
-    folders.filter_map(|folder| std::fs::read_to_string(format!("{folder}/{name}")).ok()).collect()
+    let files = folders.flatten().map(|folder| format!("{folder}/{name}"));
+    files.filter_map(|file| std::fs::read_to_string(file).ok()).collect()
 }
 
 fn forks(ground: &Ground) -> Finding {
@@ -228,7 +231,7 @@ fn many_files(ground: &Ground) -> Finding {
 // --- P-R5
 
 /// Raises its own limit as far as it may first.
-const DESCRIPTORS: &str = "import os,resource,sys\n\
+pub(crate) const DESCRIPTORS: &str = "import os,resource,sys\n\
     hard=resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
     resource.setrlimit(resource.RLIMIT_NOFILE,(hard,hard))\n\
     n=0\n\
@@ -342,13 +345,17 @@ fn descriptors(ground: &Ground) -> Finding {
 // --- P-R6
 
 /// Busy on every processor, and on the disk.
-const BUSY: &str = "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; \
+pub(crate) const BUSY: &str = "for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; \
                     (while :; do dd if=/dev/zero of=/busy bs=1M count=32 conv=fsync 2>/dev/null; done) & wait";
 
-/// Hundredths of a processor that the sandbox got over some seconds.
 fn share(sandbox: &Sandbox<'_>) -> u64 {
     sandbox.start(&json!({ "command": BUSY, "timeout_ms": 60_000 }));
     eventually("the load to begin", || (processes(sandbox) >= 9).then_some(()));
+    measured_share(sandbox)
+}
+
+/// Hundredths of a processor that the sandbox gets over some seconds.
+pub(crate) fn measured_share(sandbox: &Sandbox<'_>) -> u64 {
     let used = || {
         let files = group_files(sandbox, "cpu.stat");
         let used =
@@ -391,24 +398,35 @@ fn zombie_probe(wanted: u32) -> String {
 }
 
 /// Orphans, which PID 1 has to reap, one after the other.
-const ORPHANS: &str = "import os\n\
-    made=0\n\
-    for _ in range(20000):\n\
-    \x20 while True:\n\
-    \x20   try: pid=os.fork(); break\n\
-    \x20   except OSError: os.sched_yield()\n\
-    \x20 if pid==0:\n\
-    \x20   try: os.fork()\n\
-    \x20   except OSError: pass\n\
-    \x20   os._exit(0)\n\
-    \x20 os.waitpid(pid,0); made+=1\n\
-    print('orphans='+str(made))\n";
+fn orphan_probe(wanted: u32) -> String {
+    format!(
+        "import os\n\
+         made=0\n\
+         for _ in range({wanted}):\n\
+         \x20 while True:\n\
+         \x20   try: pid=os.fork(); break\n\
+         \x20   except OSError: os.sched_yield()\n\
+         \x20 if pid==0:\n\
+         \x20   try: os.fork()\n\
+         \x20   except OSError: pass\n\
+         \x20   os._exit(0)\n\
+         \x20 os.waitpid(pid,0); made+=1\n\
+         print('orphans='+str(made))\n"
+    )
+}
+
+const ORPHANS: u32 = 20_000;
 
 fn zombie_bomb(sandbox: &Sandbox<'_>) -> Finding {
-    let run = sandbox.python(&zombie_probe(20_000));
+    zombies_of(sandbox, ORPHANS)
+}
+
+/// In a sandbox of 128 processes, with so many orphans.
+pub(crate) fn zombies_of(sandbox: &Sandbox<'_>, wanted: u32) -> Finding {
+    let run = sandbox.python(&zombie_probe(wanted));
     ensure(run.number("zombies") < 128 && run.number("error") == EAGAIN, || format!("{run:?}"))?;
-    let orphans = sandbox.python(ORPHANS);
-    ensure(orphans.number("orphans") == 20_000, || format!("{orphans:?}"))?;
+    let orphans = sandbox.python(&orphan_probe(wanted));
+    ensure(orphans.number("orphans") == u64::from(wanted), || format!("{orphans:?}"))?;
     let left = eventually("the agent to reap", || {
         let left =
             sandbox.sh("ps -eo stat= | grep -c '^Z'; true").out.trim().parse::<u32>().unwrap_or(u32::MAX);
@@ -418,7 +436,7 @@ fn zombie_bomb(sandbox: &Sandbox<'_>) -> Finding {
     let on_host = zombies_on_host(sandbox.ground);
     ensure(on_host == 0, || format!("{on_host} zombies on the host"))?;
     Ok(format!(
-        "EAGAIN after {} zombies; 20000 orphans reaped, {left} left, {on_host} on the host",
+        "EAGAIN after {} zombies; {wanted} orphans reaped, {left} left, {on_host} on the host",
         run.number("zombies")
     ))
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::controls::run;
 use crate::ground::{Ground, Sandbox};
 use crate::harness::{burrow, eventually};
-use crate::report::{Finding, Row, ensure};
+use crate::report::{Finding, Row, Trouble, ensure};
 
 pub(crate) const ROWS: &[Row] = &[
     Row {
@@ -51,24 +51,31 @@ const AGENT_BYTES_MAX: u64 = 64 << 20;
 const FLOOD_BYTES: u64 = 2 << 30;
 
 fn flood(sandbox: &Sandbox<'_>) -> Finding {
+    let note = flood_of(sandbox, FLOOD_BYTES)?;
+    let consoles = "for d in kmsg console ttyS0 tty0 vcs; do test -c /dev/$d && echo $d && echo probe > /dev/$d; done; true";
+    let consoles = sandbox.sh(consoles);
+    ensure(consoles.out.is_empty(), || format!("the host's log and consoles are there: {consoles:?}"))?;
+    Ok(note)
+}
+
+/// So many bytes of output that nobody reads.
+pub(crate) fn flood_of(sandbox: &Sandbox<'_>, bytes: u64) -> Finding {
     let before = sandbox.ground.daemon_rss_kib();
-    let command = format!("yes | head -c {FLOOD_BYTES}");
+    let command = format!("yes | head -c {bytes}");
     let exec = sandbox.start(&json!({ "command": command, "timeout_ms": 120_000 }));
     let found = sandbox.wait(&exec);
     let number = |name: &str| found[name].as_u64().unwrap();
-    ensure(number("output_end") == FLOOD_BYTES, || format!("{found}"))?;
+    ensure(number("output_end") == bytes, || format!("{found}"))?;
     let held = number("output_end") - number("output_start");
     ensure(held <= 2 << 20 && number("output_dropped") > 0, || format!("{held} bytes are held: {found}"))?;
     let agent = sandbox.stats()["agent_ram_bytes"].as_u64().unwrap();
     ensure(agent <= AGENT_BYTES_MAX, || format!("the agent holds {agent} bytes"))?;
     let grown = sandbox.ground.daemon_rss_kib().saturating_sub(before);
     ensure(grown <= DAEMON_GROWTH_KIB_MAX, || format!("the daemon grew by {grown} KiB"))?;
-    let consoles = "for d in kmsg console ttyS0 tty0 vcs; do test -c /dev/$d && echo $d && echo probe > /dev/$d; done; true";
-    let consoles = sandbox.sh(consoles);
-    ensure(consoles.out.is_empty(), || format!("the host's log and consoles are there: {consoles:?}"))?;
     Ok(format!(
-        "{} KiB kept of 2 GiB, the rest counted as dropped; agent {} MiB; daemon +{grown} KiB",
+        "{} KiB kept of {} MiB, the rest counted as dropped; agent {} MiB; daemon +{grown} KiB",
         held >> 10,
+        bytes >> 20,
         agent >> 20
     ))
 }
@@ -83,14 +90,18 @@ fn unbounded(_: &Ground) -> Finding {
 
 const LINE_BYTES: u64 = 256 << 20;
 
-/// One line of 256 MiB.
-fn long_line() -> String {
-    format!("head -c {LINE_BYTES} /dev/zero | tr '\\0' x")
+fn long_line(bytes: u64) -> String {
+    format!("head -c {bytes} /dev/zero | tr '\\0' x")
 }
 
 fn stuck_reader(sandbox: &Sandbox<'_>) -> Finding {
+    held_up(sandbox, LINE_BYTES)
+}
+
+/// With one line of so many bytes.
+pub(crate) fn held_up(sandbox: &Sandbox<'_>, bytes: u64) -> Finding {
     let before = sandbox.ground.daemon_rss_kib();
-    let begin = || sandbox.start(&json!({ "command": long_line(), "hold": true, "timeout_ms": 90_000 }));
+    let begin = || sandbox.start(&json!({ "command": long_line(bytes), "hold": true, "timeout_ms": 90_000 }));
     let route = |exec: &str, rest: &str| format!("/v1/sandboxes/{}/execs/{exec}/{rest}", sandbox.id);
     // Whoever attaches losslessly holds the process up once every buffer on the way is full.
     let held = begin();
@@ -102,7 +113,7 @@ fn stuck_reader(sandbox: &Sandbox<'_>) -> Finding {
         std::thread::sleep(std::time::Duration::from_millis(300));
         (end > 0 && sandbox.exec(&held)["output_end"] == end).then_some(end)
     });
-    ensure(stuck < LINE_BYTES, || format!("{stuck} bytes went somewhere though nobody read them"))?;
+    ensure(stuck < bytes, || format!("{stuck} bytes went somewhere though nobody read them"))?;
     // Whoever only looks on does not.
     let passed = begin();
     let mut lossy = sandbox.ground.wire();
@@ -110,7 +121,7 @@ fn stuck_reader(sandbox: &Sandbox<'_>) -> Finding {
         lossy.begin("GET", route(&passed, "output?follow=true&format=raw&offset=0").as_bytes()).unwrap();
     ensure(status == 200, || format!("{status}"))?;
     let ended = sandbox.wait(&passed);
-    ensure(ended["outcome"]["exit_code"] == 0 && ended["output_end"] == LINE_BYTES, || format!("{ended}"))?;
+    ensure(ended["outcome"]["exit_code"] == 0 && ended["output_end"] == bytes, || format!("{ended}"))?;
     let grown = sandbox.ground.daemon_rss_kib().saturating_sub(before);
     ensure(grown <= DAEMON_GROWTH_KIB_MAX, || format!("the daemon grew by {grown} KiB"))?;
     let agent = sandbox.stats()["agent_ram_bytes"].as_u64().unwrap();
@@ -119,18 +130,23 @@ fn stuck_reader(sandbox: &Sandbox<'_>) -> Finding {
     let ended = sandbox.wait(&held);
     ensure(ended["outcome"]["exit_code"] == 0, || format!("it does not go on without its reader: {ended}"))?;
     Ok(format!(
-        "attached: held up after {} MiB of 256, goes on when the reader is gone; looking on: not held up; \
+        "attached: held up after {} MiB of {}, goes on when the reader is gone; looking on: not held up; \
          daemon +{grown} KiB, agent {} MiB",
         stuck >> 20,
+        bytes >> 20,
         agent >> 20
     ))
 }
 
 fn good_reader(ground: &Ground) -> Finding {
+    read_whole(ground, LINE_BYTES)
+}
+
+pub(crate) fn read_whole(ground: &Ground, bytes: u64) -> Finding {
     let sandbox = ground.sandbox(&[]);
-    let output = ground.daemon.cli(&["exec", &sandbox.id, "--", "sh", "-c", &long_line()]);
-    ensure(output.stdout.len() as u64 == LINE_BYTES, || format!("{} bytes came", output.stdout.len()))?;
-    Ok("a reader that reads gets all 256 MiB of the line".to_owned())
+    let output = ground.daemon.cli(&["exec", &sandbox.id, "--", "sh", "-c", &long_line(bytes)]);
+    ensure(output.stdout.len() as u64 == bytes, || format!("{} bytes came", output.stdout.len()))?;
+    Ok(format!("a reader that reads gets all {} MiB of the line", bytes >> 20))
 }
 
 // --- P-R10
@@ -139,7 +155,7 @@ fn good_reader(ground: &Ground) -> Finding {
 const AGENT_TERMINALS_MAX: usize = 256;
 
 /// Opens as many as it may.
-const OPEN_TERMINALS: &str = "import os\n\
+pub(crate) const OPEN_TERMINALS: &str = "import os\n\
     import resource\n\
     hard=resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
     resource.setrlimit(resource.RLIMIT_NOFILE,(hard,hard))\n\
@@ -149,7 +165,21 @@ const OPEN_TERMINALS: &str = "import os\n\
     except OSError as error: print('error='+str(error.errno))\n\
     print('terminals='+str(n))\n";
 
+/// Resizes of one terminal.
+const RESIZES: u32 = 2000;
+
 fn terminals(sandbox: &Sandbox<'_>) -> Finding {
+    let opened = agent_terminals(sandbox, RESIZES)?;
+    let inside = sandbox.python(OPEN_TERMINALS);
+    let total = inside.number("terminals");
+    ensure(total <= 1024 && inside.number("error") > 0, || format!("{inside:?}"))?;
+    Ok(format!(
+        "the agent gives {opened}, then 429; programs inside get {total} more; {RESIZES} resizes to 65535x65535 served"
+    ))
+}
+
+/// As many as the agent gives, one of which is resized so often. Answers how many it gave.
+pub(crate) fn agent_terminals(sandbox: &Sandbox<'_>, resizes: u32) -> Result<usize, Trouble> {
     let mut wire = sandbox.ground.wire();
     let target = format!("/v1/sandboxes/{}/execs", sandbox.id);
     let body = json!({ "argv": ["sleep", "120"], "terminal": { "columns": 80, "rows": 24 } }).to_string();
@@ -170,17 +200,12 @@ fn terminals(sandbox: &Sandbox<'_>) -> Finding {
         format!("{opened} opened, then {refusal:?}")
     })?;
     let resize = json!({ "columns": 65535, "rows": 65535 }).to_string();
-    for _ in 0..2000 {
+    for _ in 0..resizes {
         let target = format!("{target}/{last}/resize");
         let answer = wire.ask("POST", target.as_bytes(), "application/json", resize.as_bytes()).unwrap();
         ensure(answer.status < 500, || format!("{} {}", answer.status, answer.text()))?;
     }
-    let inside = sandbox.python(OPEN_TERMINALS);
-    let total = inside.number("terminals");
-    ensure(total <= 1024 && inside.number("error") > 0, || format!("{inside:?}"))?;
-    Ok(format!(
-        "the agent gives {opened}, then 429; programs inside get {total} more; 2000 resizes to 65535x65535 served"
-    ))
+    Ok(opened)
 }
 
 fn uncapped(ground: &Ground) -> Finding {

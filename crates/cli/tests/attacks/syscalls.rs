@@ -31,10 +31,10 @@ pub(crate) const ROWS: &[Row] = &[
     },
 ];
 
-const PROBE: &str = include_str!("probes/syscalls.c");
+pub(crate) const PROBE: &str = include_str!("probes/syscalls.c");
 
 /// Far beyond the newest call there is.
-const LAST: u32 = 600;
+pub(crate) const LAST: u32 = 600;
 
 const EPERM: &str = "1";
 const ENOSYS: &str = "38";
@@ -43,13 +43,13 @@ const ENOSYS: &str = "38";
 const PERMITTED: [&str; 2] = ["getpid", "ptrace"];
 
 /// By name: what each way answered.
-struct Named {
-    native: String,
-    x32: String,
-    int80: String,
+pub(crate) struct Named {
+    pub(crate) native: String,
+    pub(crate) x32: String,
+    pub(crate) int80: String,
 }
 
-fn named(run: &Run) -> Result<BTreeMap<String, Named>, Trouble> {
+pub(crate) fn named(run: &Run) -> Result<BTreeMap<String, Named>, Trouble> {
     let mut calls = BTreeMap::new();
     let mut lines = run.out.lines();
     while let Some(line) = lines.next() {
@@ -63,7 +63,7 @@ fn named(run: &Run) -> Result<BTreeMap<String, Named>, Trouble> {
     Ok(calls)
 }
 
-fn only_here() -> Result<(), Trouble> {
+pub(crate) fn only_here() -> Result<(), Trouble> {
     if cfg!(target_arch = "x86_64") {
         return Ok(());
     }
@@ -82,7 +82,7 @@ fn named_outside(ground: &Ground) -> Result<BTreeMap<String, Named>, Trouble> {
     named(&ground.unguarded("/syscalls named"))
 }
 
-fn is_refused(answer: &str) -> bool {
+pub(crate) fn is_refused(answer: &str) -> bool {
     [EPERM, ENOSYS].contains(&answer)
 }
 
@@ -132,7 +132,7 @@ fn foreign_unguarded(ground: &Ground) -> Finding {
     Ok(format!("{int80} reach the kernel by int 0x80, {x32} by x32{of_x32}"))
 }
 
-fn numbered(run: &Run) -> BTreeMap<u32, String> {
+pub(crate) fn numbered(run: &Run) -> BTreeMap<u32, String> {
     let lines = run.lines_of("native").filter_map(|line| line.split_once(' '));
     lines.map(|(number, answer)| (number.parse().unwrap(), answer.to_owned())).collect()
 }

@@ -1,0 +1,153 @@
+//! P-K10, P-K12 and P-K14: what a guest makes of its own files and programs, where a host might have believed them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::json;
+
+use super::emulator::{Emulator, names, shared};
+use super::{Own, lives, own};
+use crate::boundaries::{EXE_PROBE, HostState};
+use crate::controls::run;
+use crate::ground::{Sandbox, fingerprint};
+use crate::harness::eventually;
+use crate::report::{Finding, Trouble, ensure};
+
+pub(super) const ROWS: &[Own] = &[
+    own("P-K10", "setuid files, sudo", setuid),
+    own("P-K12", "overwrite the agent", overwrite),
+    own("P-K14", "a disk whose /dev, /proc are links; a disk of rubbish", hostile_disk),
+];
+
+// --- P-K10
+
+fn setuid(sandbox: &Sandbox<'_>) -> Finding {
+    let sudo = sandbox.run(json!({ "command": "sudo -n id -u", "user": "user" }));
+    ensure(sudo.out.trim() == "0", || format!("sudo does not work inside: {sudo:?}"))?;
+    let made = sandbox.sh(
+        "cp /usr/bin/id /suid && chmod 4755 /suid && sync && setpriv --reuid 1000 --clear-groups /suid -u",
+    );
+    ensure(made.out.trim() == "0", || format!("a setuid file does nothing inside: {made:?}"))?;
+    // To the host there is no such file, and what it is in is nobody's to open.
+    let held = names(&sandbox.root());
+    ensure(held == ["disk.raw"], || format!("the host holds {held:?}"))?;
+    let mut stranger = Command::new("setpriv");
+    stranger.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", "head -c 1 \"$0\""]);
+    let tried = run(stranger.arg(sandbox.root().join("disk.raw")).current_dir("/"));
+    ensure(!tried.ok(), || format!("a stranger on the host reads its disk: {tried:?}"))?;
+    let uid = Emulator::running(sandbox)?.uid();
+    Ok(format!("sudo and setuid work inside; root inside is uid {uid}; nobody on the host can open its disk"))
+}
+
+// --- P-K12
+
+/// What all machines start from, byte for byte.
+fn sums(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
+    let sums = run(Command::new("sha256sum").args(shared(sandbox.ground)));
+    ensure(sums.ok(), || format!("{sums:?}"))?;
+    Ok(sums.out)
+}
+
+/// Templates: machines that others go on from, and the disks that theirs are copies of.
+fn templates(sandbox: &Sandbox<'_>) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
+    let volumes = fs::read_dir(sandbox.ground.daemon.pool().join("images")).unwrap();
+    let folders = volumes.filter_map(|volume| Some(volume.ok()?.path().join("rootfs")));
+    let files = folders.flat_map(|folder| ["disk.raw", "ram", "devices"].map(|name| folder.join(name)));
+    let about = |path: PathBuf| {
+        let meta = fs::symlink_metadata(&path).ok()?;
+        Some((path, meta.len(), meta.modified().ok()?))
+    };
+    let mut found: Vec<_> = files.filter_map(about).collect();
+    found.sort();
+    found
+}
+
+/// Whatever replaces a program that runs; in its own kernel some of it works.
+const REPLACE: &str = "for c in ': > /.burrow/guest' 'rm -f /.burrow/guest' 'umount -l /.burrow/guest' \
+    'cp /bin/true /.burrow/guest' 'mount --bind /bin/true /.burrow/guest' 'ln -sf /bin/true /.burrow/guest'; \
+    do sh -c \"$c\" 2>/dev/null && echo \"did: $c\"; done; \
+    printf '#!/proc/self/exe\\n' > /entry && chmod 755 /entry && ln -s /proc/self/exe /entry-link";
+
+fn overwrite(sandbox: &Sandbox<'_>) -> Finding {
+    let (before, templates_before) = (sums(sandbox)?, templates(sandbox));
+    ensure(templates_before.len() >= 3, || format!("no template to be seen: {templates_before:?}"))?;
+    sandbox.put("/exe.py", EXE_PROBE.as_bytes());
+    let direct = sandbox.sh("python3 /exe.py 1");
+    ensure(!direct.out.is_empty(), || format!("{direct:?}"))?;
+    let replaced = sandbox.sh(REPLACE);
+    ensure(replaced.out.contains("did:"), || format!("nothing was replaced: {replaced:?}"))?;
+    for entry in ["/entry", "/entry-link", "/proc/self/exe", "/proc/1/exe"] {
+        let request = json!({ "argv": [entry], "wait": true, "timeout_ms": 5000 });
+        let answer = sandbox.post("/execs", &request);
+        ensure(answer.status < 500, || format!("{entry}: {} {}", answer.status, answer.text()))?;
+    }
+    // Its next start brings the host's agent, whatever its disk says; and so does everybody else's.
+    sandbox.ground.daemon.ok(&["stop", &sandbox.id]);
+    sandbox.ground.daemon.ok(&["start", &sandbox.id]);
+    lives(sandbox)?;
+    lives(&sandbox.ground.sandbox(&[]))?;
+    ensure(sums(sandbox)? == before, || "a program or kernel of the host changed".to_owned())?;
+    let templates_after = templates(sandbox);
+    ensure(templates_after == templates_before, || {
+        format!("what others start from changed from {templates_before:?} to {templates_after:?}")
+    })?;
+    Ok(format!(
+        "{} ways to replace its own agent worked until its next start; programs, kernel and templates are unchanged",
+        replaced.out.matches("did:").count()
+    ))
+}
+
+// --- P-K14
+
+/// Makes every place that a start touches a link, in what is on the disk and not in what is mounted over it.
+const LINKED: &str = "mkdir /below && mount --bind / /below && cd /below && for place in dev proc sys run tmp .burrow; \
+    do mv $place moved-$place && ln -s \"$1\" $place; done; \
+    for place in etc/hostname etc/hosts etc/resolv.conf; do ln -sf \"$1/$place\" $place; done; sync; \
+    for place in dev proc sys run tmp .burrow etc/hosts; do test -L $place && echo $place; done | wc -l";
+
+const RUBBISH: &str = "echo 1 > /proc/sys/kernel/sysrq; dd if=/dev/urandom of=/dev/vda bs=1M count=4 conv=notrunc,fsync && \
+    echo b > /proc/sysrq-trigger";
+
+fn hostile_disk(sandbox: &Sandbox<'_>) -> Finding {
+    let ground = sandbox.ground;
+    let (host, before) = (HostState::look(), fingerprint(ground.canaries.folder()));
+    let canary = ground.canaries.folder().to_str().unwrap();
+    let linked = sandbox.run(json!({ "argv": ["sh", "-c", LINKED, "sh", canary] }));
+    ensure(linked.out.trim() == "7", || format!("{linked:?}"))?;
+    ground.daemon.ok(&["stop", &sandbox.id]);
+    let links = started(sandbox)?;
+    // Another, whose disk is not a file system any more; it ends before its kernel could repair that.
+    let other = ground.sandbox(&[]);
+    other.start(&json!({ "argv": ["sh", "-c", RUBBISH] }));
+    eventually("the end of a machine", || (other.ask("GET", "").json()["state"] == "stopped").then_some(()));
+    let rubbish = started(&other)?;
+    ensure(rubbish != Started::Runs, || "it runs on a disk of rubbish".to_owned())?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    ensure(!mounts.contains("disk.raw"), || "the host has mounted a guest's disk".to_owned())?;
+    ensure(HostState::look() == host && fingerprint(ground.canaries.folder()) == before, || {
+        "a file or device of the host changed".to_owned()
+    })?;
+    Ok(format!(
+        "with links for places: {links:?}; with rubbish for a file system: {rubbish:?}; the host mounts neither"
+    ))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Started {
+    Runs,
+    Refused,
+}
+
+/// Starts it again: it stands on its own files, or whoever asked is told why not.
+fn started(sandbox: &Sandbox<'_>) -> Result<Started, Trouble> {
+    let answer = sandbox.ask("POST", "/start");
+    if answer.status == 200 {
+        lives(sandbox)?;
+        return Ok(Started::Runs);
+    }
+    let state = sandbox.ask("GET", "").json();
+    ensure(state["state"] != "running", || format!("{} {}, and yet: {state}", answer.status, answer.text()))?;
+    ensure(answer.text().contains("message"), || format!("{} without a reason", answer.status))?;
+    Ok(Started::Refused)
+}

@@ -1,0 +1,111 @@
+//! The threat list where the sandbox is a microVM: guest root may do what it likes to its own kernel, and the host stays as
+//! it was. What is the same attempt as in a container is the same row; what must come out otherwise is here.
+//!
+//! ```text
+//!   SAME             the container's row, as it is
+//!   resources … network   rows of their own: what works works in the guest's kernel, the host is compared
+//!   NOT_OF_MACHINES  left out, each for a reason
+//! ```
+//!
+//! After every row, whatever it was about: the emulator is as confined as ever (uid, capabilities, `no_new_privs`, filter,
+//! namespaces, cgroups, root), and the host's kernel and what all machines start from are as they were.
+//!
+//! Instructions are emulated, ten to thirty times slower than they run: the same attempts, with less of each.
+
+mod boundaries;
+mod emulator;
+mod files;
+mod kernel;
+mod network;
+mod resources;
+
+use crate::ground::{Ground, Run, Sandbox};
+use crate::report::{Finding, Report, Row, Trouble, ensure};
+
+/// Rows of containers that must come out the same.
+const SAME: [&str; 5] = ["P-R11", "P-K13", "P-F1", "P-F4", "P-F6"];
+
+/// Rows about the network out that must come out the same, though a machine has raw sockets and a card of its own.
+const SAME_NETWORK: [&str; 6] = ["P-N1", "P-N2", "P-N5", "E-N3", "E-N4", "E-N8"];
+
+/// Rows of containers that are not tried on machines, and why.
+pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
+    (
+        &["P-N4"],
+        "raw sockets are its own kernel's to give; what it sends by them is what P-N3 and E-N4 are about",
+    ),
+    (
+        &["P-N6", "P-N7", "P-N10", "E-N1", "E-N2", "E-N5", "E-N6", "E-N9", "E-N10", "E-T5", "E-T7"],
+        "they are about what the egress process does with a connection, and that does not know what sent it",
+    ),
+];
+
+/// A row that comes out otherwise than a container's.
+#[derive(Clone, Copy)]
+struct Own {
+    id: &'static str,
+    what: &'static str,
+    sandbox: &'static [&'static str],
+    attack: fn(&Sandbox<'_>) -> Finding,
+    /// `None`: that of the container's row, whose attempt is the same.
+    control: Option<fn(&Ground) -> Finding>,
+}
+
+const fn own(id: &'static str, what: &'static str, attack: fn(&Sandbox<'_>) -> Finding) -> Own {
+    Own { id, what, sandbox: &[], attack, control: None }
+}
+
+impl Own {
+    const fn with(self, sandbox: &'static [&'static str]) -> Self {
+        Self { sandbox, ..self }
+    }
+
+    const fn controlled(self, control: fn(&Ground) -> Finding) -> Self {
+        Self { control: Some(control), ..self }
+    }
+
+    fn row(&self, containers: &[Row]) -> Row {
+        let Self { id, what, sandbox, attack, control } = *self;
+        let known = || containers.iter().find(|row| row.id == id).map(|row| row.control);
+        let control = control.or_else(known).unwrap_or_else(|| panic!("{id} has no control"));
+        Row { id, what, sandbox, attack, control }
+    }
+}
+
+/// All rows for machines, in no order.
+pub(crate) fn rows(containers: &[Row]) -> Vec<Row> {
+    let groups = [resources::ROWS, kernel::ROWS, boundaries::ROWS, files::ROWS];
+    gathered(containers, &SAME, groups.into_iter().flatten())
+}
+
+/// The same about the network out.
+pub(crate) fn network_rows(containers: &[Row]) -> Vec<Row> {
+    gathered(containers, &SAME_NETWORK, network::ROWS.iter())
+}
+
+fn gathered<'a>(containers: &[Row], same: &[&str], own: impl Iterator<Item = &'a Own>) -> Vec<Row> {
+    let same = containers.iter().filter(|row| same.contains(&row.id)).copied();
+    same.chain(own.map(|own| own.row(containers))).collect()
+}
+
+/// A report that looks at the emulator and the host after every row.
+pub(crate) fn report(driver: &'static str, ground: &Ground) -> Report {
+    emulator::remember(ground);
+    Report::new(driver).named("", emulator::aftermath)
+}
+
+/// It goes on after whatever was tried.
+fn lives(sandbox: &Sandbox<'_>) -> Result<Run, Trouble> {
+    let run = sandbox.sh("echo alive");
+    ensure(run.out.trim() == "alive", || format!("the machine is gone: {run:?}"))?;
+    Ok(run)
+}
+
+/// Leaves so much of its disk free, that what would take long takes a moment.
+fn nearly_full(sandbox: &Sandbox<'_>, left_kib: u32) -> Result<(), Trouble> {
+    let filled = sandbox.sh(&format!(
+        "sync; free=$(df -k --output=avail / | tail -1); fallocate -l $((free-{left_kib}))K /filler && df -k --output=avail / | tail -1"
+    ));
+    let left: Option<u32> = filled.out.trim().parse().ok();
+    ensure(left.is_some_and(|left| left <= left_kib), || format!("the disk is not nearly full: {filled:?}"))
+}
