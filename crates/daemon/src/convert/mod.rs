@@ -48,4 +48,4 @@ pub(crate) use sleep::{rotate_policy, sleep_policy};
 pub(crate) use snapshots::{
     fork_options, from_snapshot, snapshot, snapshot_kind_of, snapshot_listed, snapshot_options,
 };
-pub(crate) use volumes::{mount_wishes, shelf_options, volume, volume_entry, volume_mount, volume_snapshot};
+pub(crate) use volumes::{mount_wishes, shelf_options, volume, volume_entry, volume_snapshot};
