@@ -154,6 +154,17 @@ class ContextRequest(TypedDict, total=False):
     """
 
 
+class CreateCodeContext(TypedDict, total=False):
+    """`POST /v1/sandboxes/{sandbox}/contexts`."""
+
+    cwd: str | None
+    """Absolute; the home of the user it runs as when absent."""
+    env: dict[str, str]
+    """For its whole life."""
+    language: str | None
+    """`python` when absent; which others there are is the image's to say."""
+
+
 class CreateExec(TypedDict, total=False):
     """`POST /v1/sandboxes/{sandbox}/execs`. Give either `argv` or `command`."""
 
@@ -245,6 +256,8 @@ class CreateSandbox(TypedDict, total=False):
     """Delete it this long after creation, whatever it does."""
     user: str | None
     """Who execs run as; the image's user, else root, when absent."""
+    volumes: list[MountVolume]
+    """Volumes in it."""
     workdir: str | None
     """Where execs start; the image's, else the user's home, when absent."""
 
@@ -286,6 +299,27 @@ class CreateSpace(_CreateSpace, total=False):
     description: str
     """For people."""
     labels: dict[str, str]
+
+
+class _CreateVolume(TypedDict):
+    name: str
+    """Lower-case letters, digits and hyphens; unique among volumes, for good. Usable wherever an id is."""
+
+
+class CreateVolume(_CreateVolume, total=False):
+    """`POST /v1/volumes`."""
+
+    disk_mib: int | None
+    """Most that is written to it, in MiB; that of a sandbox's disk when absent."""
+    from_snapshot: str | None
+    """Id of a snapshot of any volume, whose files it begins with; empty when absent."""
+
+
+class CreateVolumeSnapshot(TypedDict, total=False):
+    """`POST /v1/volumes/{volume}/snapshots`."""
+
+    name: str | None
+    """Unique among the volume's snapshots."""
 
 
 class _DiffRequest(TypedDict):
@@ -539,6 +573,14 @@ class LimitsRequest(TypedDict, total=False):
     cpu_millis: int | None
     """Thousandths of a core."""
     disk_mib: int | None
+    disk_mib_per_second: int | None
+    """What it reads from its disk and writes to it in a second, together; without a bound when absent. 0 in an
+    update takes the bound away. Not every driver can hold a disk to a rate: `GET /v1/host` tells.
+    """
+    network_mib_per_second: int | None
+    """What it sends in a second, and as much again for what it receives; without a bound when absent. 0 in an
+    update takes the bound away. Execs and files are not counted: they are not its network.
+    """
     pids: int | None
     """Processes and threads."""
     ram_mib: int | None
@@ -657,6 +699,20 @@ class MetadataTest(_MetadataTest, total=False):
     operator: MetadataOperator
     value: Any
     """What to compare with: a list for `in`, absent for `exists`."""
+
+
+class _MountVolume(TypedDict):
+    name: str
+    """The volume's name or id."""
+    path: str
+    """Where in the sandbox: absolute, and not a directory of the system's."""
+
+
+class MountVolume(_MountVolume, total=False):
+    """A volume for a sandbox."""
+
+    mode: VolumeMode
+    """`rw` when absent."""
 
 
 class _MoveFile(TypedDict):
@@ -821,6 +877,15 @@ class RestoreSandbox(_RestoreSandbox, total=False):
     """Leave the snapshot's processes out: the sandbox boots from the files."""
 
 
+class _RestoreVolume(TypedDict):
+    snapshot: str
+    """One of the volume's own snapshots, by id or name."""
+
+
+class RestoreVolume(_RestoreVolume, total=False):
+    """`POST /v1/volumes/{volume}/restore`."""
+
+
 class _RotateRequest(TypedDict):
     every_seconds: int
     """At least 10; 0: no more."""
@@ -866,6 +931,23 @@ class RuleDocument(_RuleDocument, total=False):
 
 
 RuleMode = Literal["sni", "intercept"]
+
+
+class _RunCode(TypedDict):
+    code: str
+
+
+class RunCode(_RunCode, total=False):
+    """`POST /v1/sandboxes/{sandbox}/contexts/{context}/run`."""
+
+    env: dict[str, str]
+    """Variables of the environment during this run."""
+    output_bytes_max: int | None
+    """Interrupt it when it has written more than this; 16 MiB when absent."""
+    timeout_ms: int | None
+    """Interrupt it after this time; never when absent. Time in a queue does not count."""
+    wait: bool
+    """Answer when it has ended ([`CodeRun`]) instead of line by line ([`CodeEvent`])."""
 
 
 class RunSkill(TypedDict, total=False):
@@ -1282,6 +1364,8 @@ class UpdateSandbox(TypedDict, total=False):
     """When to put it to sleep if it does no work."""
     snapshot_policy: SnapshotPolicyRequest | None
     """Snapshots it takes by itself."""
+    volumes: list[MountVolume] | None
+    """All its volumes anew; only of one that is stopped."""
 
 
 class UpdateSpace(TypedDict, total=False):
@@ -1292,6 +1376,10 @@ class UpdateSpace(TypedDict, total=False):
     """Labels to set; `null` removes one."""
     name: str | None
     """A new name."""
+
+
+VolumeMode = Literal["ro", "rw"]
+"""Who may write to a volume: of all sandboxes that have it one at most, and any number reads beside it."""
 
 
 __all__ = [
@@ -1307,6 +1395,7 @@ __all__ = [
     "CollectGarbage",
     "ConsolidateMemory",
     "ContextRequest",
+    "CreateCodeContext",
     "CreateExec",
     "CreateKey",
     "CreatePortUrl",
@@ -1314,6 +1403,8 @@ __all__ = [
     "CreateService",
     "CreateSnapshot",
     "CreateSpace",
+    "CreateVolume",
+    "CreateVolumeSnapshot",
     "DiffRequest",
     "EgressAuth",
     "EgressDocument",
@@ -1347,6 +1438,7 @@ __all__ = [
     "MergeSandbox",
     "MetadataOperator",
     "MetadataTest",
+    "MountVolume",
     "MoveFile",
     "NetworkMode",
     "NetworkRequest",
@@ -1360,10 +1452,12 @@ __all__ = [
     "Remember",
     "RestartPolicy",
     "RestoreSandbox",
+    "RestoreVolume",
     "RotateRequest",
     "RotateSecret",
     "RuleDocument",
     "RuleMode",
+    "RunCode",
     "RunSkill",
     "SandboxFromSnapshot",
     "Scope",
@@ -1399,4 +1493,5 @@ __all__ = [
     "UpdateNetwork",
     "UpdateSandbox",
     "UpdateSpace",
+    "VolumeMode",
 ]

@@ -280,6 +280,152 @@ class Changes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodeContext:
+    """A language's process that keeps its variables between runs, and as long as the processes of its sandbox
+    are kept.
+    """
+
+    cwd: str
+    execution_count: int
+    """Runs since it was made or restarted."""
+    id: str
+    language: str
+    state: CodeContextState
+
+
+CodeContextState = Literal["idle", "busy", "dead"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeError:
+    """What code failed with."""
+
+    name: str
+    """`ZeroDivisionError`; of a run that was ended from outside `KeyboardInterrupt`, `TimeoutError` and the
+    like.
+    """
+    traceback: str
+    """As the language writes it, lines with their line ends."""
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeEventStdout:
+    kind: Literal["stdout"]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeEventStderr:
+    kind: Literal["stderr"]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeEventResult:
+    """Something shown: a plot, a table, the value of the last line."""
+
+    chart: Any = None
+    """What a plot shows: its kind, its axes, its points."""
+    data: Any = None
+    """Columns of a data frame, each a list."""
+    extra: Any = None
+    """Forms of other kinds, by media type."""
+    html: str | None = None
+    javascript: str | None = None
+    jpeg: str | None = None
+    json: Any = None
+    latex: str | None = None
+    main: bool
+    """The value of the last line, rather than something shown on the way."""
+    markdown: str | None = None
+    pdf: str | None = None
+    png: str | None = None
+    svg: str | None = None
+    text: str | None = None
+    kind: Literal["result"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeEventError:
+    """The code failed."""
+
+    name: str
+    """`ZeroDivisionError`; of a run that was ended from outside `KeyboardInterrupt`, `TimeoutError` and the
+    like.
+    """
+    traceback: str
+    """As the language writes it, lines with their line ends."""
+    value: str
+    kind: Literal["error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeEventEnd:
+    """The last line."""
+
+    duration_ms: int
+    execution_count: int | None = None
+    """Of the context, with this run; absent where none was counted."""
+    kind: Literal["end"]
+    status: CodeRunStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeEventBroken:
+    """The last line, when nobody will say how it ended."""
+
+    error: ErrorDetail
+    kind: Literal["broken"]
+
+
+CodeEvent = Union[CodeEventStdout, CodeEventStderr, CodeEventResult, CodeEventError, CodeEventEnd, CodeEventBroken]
+"""One line of a run's answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeResult:
+    """One thing shown, in every form there is of it. Pictures and PDFs are base64."""
+
+    chart: Any = None
+    """What a plot shows: its kind, its axes, its points."""
+    data: Any = None
+    """Columns of a data frame, each a list."""
+    extra: Any = None
+    """Forms of other kinds, by media type."""
+    html: str | None = None
+    javascript: str | None = None
+    jpeg: str | None = None
+    json: Any = None
+    latex: str | None = None
+    main: bool
+    """The value of the last line, rather than something shown on the way."""
+    markdown: str | None = None
+    pdf: str | None = None
+    png: str | None = None
+    svg: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRun:
+    """A run that was waited for."""
+
+    duration_ms: int
+    error: CodeError | None = None
+    execution_count: int | None = None
+    results: list[CodeResult]
+    status: CodeRunStatus
+    stderr: str
+    stdout: str
+    truncated: bool
+    """More was written than is shown here."""
+
+
+CodeRunStatus = Literal["ok", "error", "interrupted", "timed_out", "output_limit", "kernel_died"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConsolidatedMemory:
     """Answer of a consolidation. Nothing is lost: sources stay, in `as_of` reads, the history and exports."""
 
@@ -426,12 +572,16 @@ DiffSideKind = Literal["sandbox", "snapshot", "image"]
 @dataclass(frozen=True, kw_only=True)
 class Driver:
     available: Ability
+    disk_rate: Ability | None = None
+    """Whether a sandbox's disk can be held to a rate; absent from a daemon that does not know rates."""
     hibernate: Ability
     limits: Ability
     name: str
     note: str | None = None
     """By what its machines run, where there is more than one way."""
     pause: Ability
+    volumes: Ability | None = None
+    """Whether its sandboxes can have volumes; absent from a daemon that does not know them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1107,6 +1257,10 @@ class Limits:
     cpu_millis: int
     """Thousandths of a core."""
     disk_mib: int
+    disk_mib_per_second: int | None = None
+    """Absent: as fast as the host is."""
+    network_mib_per_second: int | None = None
+    """Each way by itself. Absent: as fast as the host is."""
     pids: int
     ram_mib: int
 
@@ -1742,6 +1896,8 @@ class Sandbox:
     """Why it does not run, when it once did."""
     stopped_ms: int | None = None
     user: str | None = None
+    volumes: list[VolumeMount] = field(default_factory=list)
+    """Volumes in it."""
     workdir: str | None = None
 
 
@@ -2268,6 +2424,56 @@ class Version:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Volume:
+    created_ms: int
+    disk_mib: int
+    """Most that is written to it, in MiB."""
+    from_snapshot: str | None = None
+    """Id of the snapshot it was made from."""
+    id: str
+    name: str
+    used_by: list[VolumeUser] = field(default_factory=list)
+    """Sandboxes that have it, in whatever state they are."""
+    used_bytes: int | None = None
+    """Charged to it. Absent in lists, and where the pool keeps no account."""
+
+
+VolumeMode = Literal["ro", "rw"]
+"""Who may write to a volume: of all sandboxes that have it one at most, and any number reads beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeMount:
+    """A volume in a sandbox."""
+
+    id: str
+    mode: VolumeMode
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeSnapshot:
+    """The files of a volume as they were once."""
+
+    created_ms: int
+    id: str
+    name: str | None = None
+    volume: str
+    """Id of its volume."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeUser:
+    """A sandbox that has a volume."""
+
+    mode: VolumeMode
+    name: str | None = None
+    path: str
+    sandbox: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class WatchEvent:
     """One line of `GET …/files/watch` as NDJSON."""
 
@@ -2307,6 +2513,19 @@ __all__ = [
     "Change",
     "ChangeKind",
     "Changes",
+    "CodeContext",
+    "CodeContextState",
+    "CodeError",
+    "CodeEvent",
+    "CodeEventBroken",
+    "CodeEventEnd",
+    "CodeEventError",
+    "CodeEventResult",
+    "CodeEventStderr",
+    "CodeEventStdout",
+    "CodeResult",
+    "CodeRun",
+    "CodeRunStatus",
     "ConsolidatedMemory",
     "ContextBlock",
     "Contradiction",
@@ -2479,6 +2698,11 @@ __all__ = [
     "VectorCoverage",
     "VectorWhy",
     "Version",
+    "Volume",
+    "VolumeMode",
+    "VolumeMount",
+    "VolumeSnapshot",
+    "VolumeUser",
     "WatchEvent",
     "WatchEventKind",
 ]

@@ -26,6 +26,8 @@ export const wireNames: Readonly<Record<string, string>> = {
   diskBytes: "disk_bytes",
   diskLimitBytes: "disk_limit_bytes",
   diskMib: "disk_mib",
+  diskMibPerSecond: "disk_mib_per_second",
+  diskRate: "disk_rate",
   diskUsedBytes: "disk_used_bytes",
   dryRun: "dry_run",
   duplicateOf: "duplicate_of",
@@ -35,6 +37,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   everySeconds: "every_seconds",
   execId: "exec_id",
   execsRunning: "execs_running",
+  executionCount: "execution_count",
   exitCode: "exit_code",
   expiresMs: "expires_ms",
   expiresSeconds: "expires_seconds",
@@ -44,6 +47,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   fixedBy: "fixed_by",
   freedBytes: "freed_bytes",
   fromRoot: "from_root",
+  fromSnapshot: "from_snapshot",
   graceMs: "grace_ms",
   guestGeneration: "guest_generation",
   halfLifeSeconds: "half_life_seconds",
@@ -69,6 +73,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   minScore: "min_score",
   missingSets: "missing_sets",
   modifiedMs: "modified_ms",
+  networkMibPerSecond: "network_mib_per_second",
   networkReceivedBytes: "network_received_bytes",
   networkSentBytes: "network_sent_bytes",
   newBytes: "new_bytes",
@@ -79,6 +84,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   oomKills: "oom_kills",
   openedMs: "opened_ms",
   originOf: "origin_of",
+  outputBytesMax: "output_bytes_max",
   outputDropped: "output_dropped",
   outputEnd: "output_end",
   outputStart: "output_start",
@@ -130,6 +136,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   updatedMs: "updated_ms",
   uptimeMs: "uptime_ms",
   usedBy: "used_by",
+  usedBytes: "used_bytes",
   usedTokens: "used_tokens",
   validFromMs: "valid_from_ms",
   validToMs: "valid_to_ms",
@@ -144,9 +151,13 @@ export const opaqueNames: ReadonlySet<string> = new Set([
   "arguments",
   "byKind",
   "changes",
+  "chart",
   "content",
+  "data",
   "detail",
   "env",
+  "extra",
+  "json",
   "labels",
   "messages",
   "metadata",
@@ -582,6 +593,41 @@ export interface Routes {
     body: Schemas["UpdateSandbox"];
     answer: Schemas["Sandbox"];
   };
+  "GET /v1/sandboxes/{sandbox}/contexts": {
+    query: { cursor?: string; limit?: number };
+    body: undefined;
+    answer: Schemas["Page_CodeContext"];
+  };
+  "POST /v1/sandboxes/{sandbox}/contexts": {
+    query: undefined;
+    body: Schemas["CreateCodeContext"];
+    answer: Schemas["CodeContext"];
+  };
+  "GET /v1/sandboxes/{sandbox}/contexts/{context}": {
+    query: undefined;
+    body: undefined;
+    answer: Schemas["CodeContext"];
+  };
+  "DELETE /v1/sandboxes/{sandbox}/contexts/{context}": {
+    query: undefined;
+    body: undefined;
+    answer: undefined;
+  };
+  "POST /v1/sandboxes/{sandbox}/contexts/{context}/interrupt": {
+    query: undefined;
+    body: undefined;
+    answer: undefined;
+  };
+  "POST /v1/sandboxes/{sandbox}/contexts/{context}/restart": {
+    query: undefined;
+    body: undefined;
+    answer: Schemas["CodeContext"];
+  };
+  "POST /v1/sandboxes/{sandbox}/contexts/{context}/run": {
+    query: undefined;
+    body: Schemas["RunCode"];
+    answer: Schemas["CodeRun"];
+  };
   "GET /v1/sandboxes/{sandbox}/egress": {
     query: undefined;
     body: undefined;
@@ -932,6 +978,66 @@ export interface Routes {
     body: undefined;
     answer: Schemas["Version"];
   };
+  "GET /v1/volumes": {
+    query: { cursor?: string; limit?: number };
+    body: undefined;
+    answer: Schemas["Page_Volume"];
+  };
+  "POST /v1/volumes": {
+    query: undefined;
+    body: Schemas["CreateVolume"];
+    answer: Schemas["Volume"];
+  };
+  "GET /v1/volumes/{volume}": {
+    query: undefined;
+    body: undefined;
+    answer: Schemas["Volume"];
+  };
+  "DELETE /v1/volumes/{volume}": {
+    query: { snapshots?: boolean };
+    body: undefined;
+    answer: undefined;
+  };
+  "GET /v1/volumes/{volume}/files": {
+    query: { path: string };
+    body: undefined;
+    answer: undefined;
+  };
+  "PUT /v1/volumes/{volume}/files": {
+    query: { path: string; mode?: string; uid?: number; gid?: number; parents?: boolean };
+    body: undefined;
+    answer: Schemas["FileEntry"];
+  };
+  "DELETE /v1/volumes/{volume}/files": {
+    query: { path: string };
+    body: undefined;
+    answer: undefined;
+  };
+  "GET /v1/volumes/{volume}/files/list": {
+    query: { path?: string; depth?: number };
+    body: undefined;
+    answer: Schemas["FileList"];
+  };
+  "POST /v1/volumes/{volume}/restore": {
+    query: undefined;
+    body: Schemas["RestoreVolume"];
+    answer: Schemas["Volume"];
+  };
+  "GET /v1/volumes/{volume}/snapshots": {
+    query: { cursor?: string; limit?: number };
+    body: undefined;
+    answer: Schemas["Page_VolumeSnapshot"];
+  };
+  "POST /v1/volumes/{volume}/snapshots": {
+    query: undefined;
+    body: Schemas["CreateVolumeSnapshot"];
+    answer: Schemas["VolumeSnapshot"];
+  };
+  "DELETE /v1/volumes/{volume}/snapshots/{snapshot}": {
+    query: undefined;
+    body: undefined;
+    answer: undefined;
+  };
 }
 
 export type Schemas = Components["schemas"];
@@ -1270,6 +1376,96 @@ interface Components {
              */
             total: number;
         };
+        /** @description A language's process that keeps its variables between runs, and as long as the processes of its sandbox are kept. */
+        CodeContext: {
+            cwd: string;
+            /**
+             * Format: int64
+             * @description Runs since it was made or restarted.
+             */
+            executionCount: number;
+            id: string;
+            language: string;
+            state: Schemas["CodeContextState"];
+        };
+        /** @enum {string} */
+        CodeContextState: "idle" | "busy" | "dead";
+        /** @description What code failed with. */
+        CodeError: {
+            /** @description `ZeroDivisionError`; of a run that was ended from outside `KeyboardInterrupt`, `TimeoutError` and the like. */
+            name: string;
+            /** @description As the language writes it, lines with their line ends. */
+            traceback: string;
+            value: string;
+        };
+        /** @description One line of a run's answer. */
+        CodeEvent: {
+            /** @enum {string} */
+            kind: "stdout";
+            text: string;
+        } | {
+            /** @enum {string} */
+            kind: "stderr";
+            text: string;
+        } | (Schemas["CodeResult"] & {
+            /** @enum {string} */
+            kind: "result";
+        }) | (Schemas["CodeError"] & {
+            /** @enum {string} */
+            kind: "error";
+        }) | {
+            /** Format: int64 */
+            durationMs: number;
+            /**
+             * Format: int64
+             * @description Of the context, with this run; absent where none was counted.
+             */
+            executionCount?: number | null;
+            /** @enum {string} */
+            kind: "end";
+            status: Schemas["CodeRunStatus"];
+        } | {
+            error: Schemas["ErrorDetail"];
+            /** @enum {string} */
+            kind: "broken";
+        };
+        /** @description One thing shown, in every form there is of it. Pictures and PDFs are base64. */
+        CodeResult: {
+            /** @description What a plot shows: its kind, its axes, its points. */
+            chart?: unknown;
+            /** @description Columns of a data frame, each a list. */
+            data?: unknown;
+            /** @description Forms of other kinds, by media type. */
+            extra?: unknown;
+            html?: string | null;
+            javascript?: string | null;
+            jpeg?: string | null;
+            json?: unknown;
+            latex?: string | null;
+            /** @description The value of the last line, rather than something shown on the way. */
+            main: boolean;
+            markdown?: string | null;
+            pdf?: string | null;
+            png?: string | null;
+            svg?: string | null;
+            text?: string | null;
+        };
+        /** @description A run that was waited for. */
+        CodeRun: {
+            /** Format: int64 */
+            durationMs: number;
+            error?: Schemas["CodeError"] | null;
+            /** Format: int64 */
+            executionCount?: number | null;
+            results: Schemas["CodeResult"][];
+            status: Schemas["CodeRunStatus"];
+            stderr: string;
+            stdout: string;
+            /** @description More was written than is shown here. */
+            truncated: boolean;
+        };
+        /** @enum {string} */
+        CodeRunStatus: "ok" | "error" | "interrupted" | "timed_out" | "output_limit" | "kernel_died";
         /** @description `POST /v1/gc`: does what `GET /v1/gc` says. */
         CollectGarbage: {
             /**
@@ -1391,6 +1587,17 @@ interface Components {
             /** @description What they disagree about, and which of them is here now. */
             why: string;
         };
+        /** @description `POST /v1/sandboxes/{sandbox}/contexts`. */
+        CreateCodeContext: {
+            /** @description Absolute; the home of the user it runs as when absent. */
+            cwd?: string | null;
+            /** @description For its whole life. */
+            env?: {
+                [key: string]: string;
+            };
+            /** @description `python` when absent; which others there are is the image's to say. */
+            language?: string | null;
+        };
         /** @description `POST /v1/sandboxes/{sandbox}/execs`. Give either `argv` or `command`. */
         CreateExec: {
             /** @description Program and arguments. */
@@ -1489,6 +1696,8 @@ interface Components {
             ttlSeconds?: number | null;
             /** @description Who execs run as; the image's user, else root, when absent. */
             user?: string | null;
+            /** @description Volumes in it. */
+            volumes?: Schemas["MountVolume"][];
             /** @description Where execs start; the image's, else the user's home, when absent. */
             workdir?: string | null;
         };
@@ -1530,6 +1739,23 @@ interface Components {
             };
             /** @description Lower-case letters, digits and hyphens; unique among spaces. Usable wherever an id is. */
             name: string;
+        };
+        /** @description `POST /v1/volumes`. */
+        CreateVolume: {
+            /**
+             * Format: int32
+             * @description Most that is written to it, in MiB; that of a sandbox's disk when absent.
+             */
+            diskMib?: number | null;
+            /** @description Id of a snapshot of any volume, whose files it begins with; empty when absent. */
+            fromSnapshot?: string | null;
+            /** @description Lower-case letters, digits and hyphens; unique among volumes, for good. Usable wherever an id is. */
+            name: string;
+        };
+        /** @description `POST /v1/volumes/{volume}/snapshots`. */
+        CreateVolumeSnapshot: {
+            /** @description Unique among the volume's snapshots. */
+            name?: string | null;
         };
         /** @description Shown once: the daemon keeps only a hash. */
         CreatedKey: {
@@ -1640,12 +1866,14 @@ interface Components {
         DiffSideKind: "sandbox" | "snapshot" | "image";
         Driver: {
             available: Schemas["Ability"];
+            diskRate?: Schemas["Ability"] | null;
             hibernate: Schemas["Ability"];
             limits: Schemas["Ability"];
             name: string;
             /** @description By what its machines run, where there is more than one way. */
             note?: string | null;
             pause: Schemas["Ability"];
+            volumes?: Schemas["Ability"] | null;
         };
         /** @description A request that waits for somebody to agree. */
         EgressApproval: {
@@ -2485,6 +2713,16 @@ interface Components {
             cpuMillis: number;
             /** Format: int32 */
             diskMib: number;
+            /**
+             * Format: int32
+             * @description Absent: as fast as the host is.
+             */
+            diskMibPerSecond?: number | null;
+            /**
+             * Format: int32
+             * @description Each way by itself. Absent: as fast as the host is.
+             */
+            networkMibPerSecond?: number | null;
             /** Format: int32 */
             pids: number;
             /** Format: int32 */
@@ -2499,6 +2737,18 @@ interface Components {
             cpuMillis?: number | null;
             /** Format: int32 */
             diskMib?: number | null;
+            /**
+             * Format: int32
+             * @description What it reads from its disk and writes to it in a second, together; without a bound when absent. 0 in an update
+             *     takes the bound away. Not every driver can hold a disk to a rate: `GET /v1/host` tells.
+             */
+            diskMibPerSecond?: number | null;
+            /**
+             * Format: int32
+             * @description What it sends in a second, and as much again for what it receives; without a bound when absent. 0 in an update
+             *     takes the bound away. Execs and files are not counted: they are not its network.
+             */
+            networkMibPerSecond?: number | null;
             /**
              * Format: int32
              * @description Processes and threads.
@@ -2846,6 +3096,15 @@ interface Components {
             /** @description What to compare with: a list for `in`, absent for `exists`. */
             value?: unknown;
         };
+        /** @description A volume for a sandbox. */
+        MountVolume: {
+            /** @description `rw` when absent. */
+            mode?: Schemas["VolumeMode"];
+            /** @description The volume's name or id. */
+            name: string;
+            /** @description Where in the sandbox: absolute, and not a directory of the system's. */
+            path: string;
+        };
         /** @description `POST …/files/move`. */
         MoveFile: {
             from: string;
@@ -3071,6 +3330,21 @@ interface Components {
                 status?: number | null;
                 /** @description The id or name of whatever else it is about: a key, a snapshot, an exec. */
                 target?: string | null;
+            }[];
+            /** @description Pass as `cursor` to get the next page; absent on the last one. */
+            nextCursor?: string | null;
+        };
+        Page_CodeContext: {
+            items: {
+                cwd: string;
+                /**
+                 * Format: int64
+                 * @description Runs since it was made or restarted.
+                 */
+                executionCount: number;
+                id: string;
+                language: string;
+                state: Schemas["CodeContextState"];
             }[];
             /** @description Pass as `cursor` to get the next page; absent on the last one. */
             nextCursor?: string | null;
@@ -3399,6 +3673,8 @@ interface Components {
                 /** Format: int64 */
                 stoppedMs?: number | null;
                 user?: string | null;
+                /** @description Volumes in it. */
+                volumes?: Schemas["VolumeMount"][];
                 workdir?: string | null;
             }[];
             /** @description Pass as `cursor` to get the next page; absent on the last one. */
@@ -3553,6 +3829,42 @@ interface Components {
                 name: string;
                 /** @description `ssh-ed25519 AAAA…`. */
                 publicKey: string;
+            }[];
+            /** @description Pass as `cursor` to get the next page; absent on the last one. */
+            nextCursor?: string | null;
+        };
+        Page_Volume: {
+            items: {
+                /** Format: int64 */
+                createdMs: number;
+                /**
+                 * Format: int32
+                 * @description Most that is written to it, in MiB.
+                 */
+                diskMib: number;
+                /** @description Id of the snapshot it was made from. */
+                fromSnapshot?: string | null;
+                id: string;
+                name: string;
+                /** @description Sandboxes that have it, in whatever state they are. */
+                usedBy?: Schemas["VolumeUser"][];
+                /**
+                 * Format: int64
+                 * @description Charged to it. Absent in lists, and where the pool keeps no account.
+                 */
+                usedBytes?: number | null;
+            }[];
+            /** @description Pass as `cursor` to get the next page; absent on the last one. */
+            nextCursor?: string | null;
+        };
+        Page_VolumeSnapshot: {
+            items: {
+                /** Format: int64 */
+                createdMs: number;
+                id: string;
+                name?: string | null;
+                /** @description Id of its volume. */
+                volume: string;
             }[];
             /** @description Pass as `cursor` to get the next page; absent on the last one. */
             nextCursor?: string | null;
@@ -3803,6 +4115,11 @@ interface Components {
             /** @description Name or id of a snapshot, of this sandbox or of another. */
             snapshot: string;
         };
+        /** @description `POST /v1/volumes/{volume}/restore`. */
+        RestoreVolume: {
+            /** @description One of the volume's own snapshots, by id or name. */
+            snapshot: string;
+        };
         /** @description Answer of a restore in place. */
         Restored: {
             sandbox: Schemas["Sandbox"];
@@ -3864,6 +4181,26 @@ interface Components {
         };
         /** @enum {string} */
         RuleMode: "sni" | "intercept";
+        /** @description `POST /v1/sandboxes/{sandbox}/contexts/{context}/run`. */
+        RunCode: {
+            code: string;
+            /** @description Variables of the environment during this run. */
+            env?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int64
+             * @description Interrupt it when it has written more than this; 16 MiB when absent.
+             */
+            outputBytesMax?: number | null;
+            /**
+             * Format: int64
+             * @description Interrupt it after this time; never when absent. Time in a queue does not count.
+             */
+            timeoutMs?: number | null;
+            /** @description Answer when it has ended ([`CodeRun`]) instead of line by line ([`CodeEvent`]). */
+            wait?: boolean;
+        };
         /** @description Answer of a waited-for exec. */
         RunResult: {
             exec: Schemas["Exec"];
@@ -3940,6 +4277,8 @@ interface Components {
             /** Format: int64 */
             stoppedMs?: number | null;
             user?: string | null;
+            /** @description Volumes in it. */
+            volumes?: Schemas["VolumeMount"][];
             workdir?: string | null;
         };
         /** @description `POST /v1/snapshots/{snapshot}/sandboxes`: a new sandbox that goes on where a snapshot is. */
@@ -4639,6 +4978,8 @@ interface Components {
             rotate?: Schemas["RotateRequest"] | null;
             sleep?: Schemas["SleepRequest"] | null;
             snapshotPolicy?: Schemas["SnapshotPolicyRequest"] | null;
+            /** @description All its volumes anew; only of one that is stopped. */
+            volumes?: Schemas["MountVolume"][] | null;
         };
         /** @description `PATCH /v1/spaces/{space}`. What is absent stays as it is. */
         UpdateSpace: {
@@ -4683,6 +5024,54 @@ interface Components {
              */
             guestGeneration: number;
             version: string;
+        };
+        Volume: {
+            /** Format: int64 */
+            createdMs: number;
+            /**
+             * Format: int32
+             * @description Most that is written to it, in MiB.
+             */
+            diskMib: number;
+            /** @description Id of the snapshot it was made from. */
+            fromSnapshot?: string | null;
+            id: string;
+            name: string;
+            /** @description Sandboxes that have it, in whatever state they are. */
+            usedBy?: Schemas["VolumeUser"][];
+            /**
+             * Format: int64
+             * @description Charged to it. Absent in lists, and where the pool keeps no account.
+             */
+            usedBytes?: number | null;
+        };
+        /**
+         * @description Who may write to a volume: of all sandboxes that have it one at most, and any number reads beside it.
+         * @enum {string}
+         */
+        VolumeMode: "ro" | "rw";
+        /** @description A volume in a sandbox. */
+        VolumeMount: {
+            id: string;
+            mode: Schemas["VolumeMode"];
+            name: string;
+            path: string;
+        };
+        /** @description The files of a volume as they were once. */
+        VolumeSnapshot: {
+            /** Format: int64 */
+            createdMs: number;
+            id: string;
+            name?: string | null;
+            /** @description Id of its volume. */
+            volume: string;
+        };
+        /** @description A sandbox that has a volume. */
+        VolumeUser: {
+            mode: Schemas["VolumeMode"];
+            name?: string | null;
+            path: string;
+            sandbox: string;
         };
         /** @description One line of `GET …/files/watch` as NDJSON. */
         WatchEvent: {
