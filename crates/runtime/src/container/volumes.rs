@@ -21,6 +21,7 @@ use burrow_model::MountMode;
 use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+use super::criu::Outside;
 use super::root::Root;
 use crate::Mount;
 use crate::launcher::{MountPlan, open_beneath, set_access};
@@ -49,8 +50,9 @@ pub(super) fn left_out(mounts: &[Mount]) -> Vec<String> {
 }
 
 /// What CRIU is told when it makes a machine again.
-pub(super) fn put_in(mounts: &[Mount]) -> Vec<String> {
-    mounts.iter().map(|mount| format!("mnt[{}]:{}", mount.target, mount.source.display())).collect()
+pub(super) fn put_in(mounts: &[Mount]) -> Vec<Outside> {
+    let outside = |mount: &Mount| Outside { key: mount.target.to_string(), source: mount.source.clone() };
+    mounts.iter().map(outside).collect()
 }
 
 /// Where they are, from the root on.

@@ -118,6 +118,13 @@ pub(crate) struct Restored {
     pub named: bool,
 }
 
+/// A directory of the host that a machine has: what it was dumped as, and where it is now.
+#[derive(Clone, Debug)]
+pub(crate) struct Outside {
+    pub key: String,
+    pub source: PathBuf,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RestoreOptions<'a> {
     /// What becomes `/`: the files as they were at the dump.
@@ -129,8 +136,8 @@ pub(crate) struct RestoreOptions<'a> {
     pub group: &'a Path,
     /// A v2 cgroup that CRIU itself is moved to in the end, so that the machine's can be frozen.
     pub aside: &'a Path,
-    /// What CRIU finds elsewhere than in the images, in its own words.
-    pub external: &'a [String],
+    /// Directories of the host that the machine has.
+    pub outside: &'a [Outside],
     /// Whose the machine's user namespace will be: a uid that nobody else has.
     pub owner: u32,
     /// Where CRIU starts: in the cgroups of the machine.
@@ -163,7 +170,7 @@ impl Criu {
         if found.iter().any(|obstacle| !obstacle.reason.passes()) {
             return Err(CriuError::Obstacles { obstacles: found });
         }
-        let (process, socket) = Process::start(&self.program, options.place, None)?;
+        let (process, socket) = Process::start(&self.program, options.place, None, &[])?;
         let (criu, group) = (process.pid, Group::at(options.group));
         let mut since = Instant::now();
         let mut opened = None;
@@ -235,7 +242,9 @@ impl Criu {
         let locks = locks::read(options.images).map_err(at("read the locks of the dump"))?;
         links::sweep(options.images, options.root).map_err(at("remove what an earlier restore left"))?;
         let links = links::hold(options.images, options.root).map_err(at("look for deleted files"))?;
-        let (process, socket) = Process::start(&self.program, options.place, Some(options.root))?;
+        let (process, socket) =
+            Process::start(&self.program, options.place, Some(options.root), options.outside)?;
+        let external = process.external(options.outside);
         let (group, aside, criu) = (Group::at(options.group), Group::at(options.aside), process.pid);
         let mut first = 0;
         let mut act = |point, pid: Option<u32>| match point {
@@ -270,7 +279,7 @@ impl Criu {
             work: options.work,
             log: RESTORE_LOG,
             root: options.root,
-            external: options.external,
+            external: &external,
         };
         let request = rpc::restore_request(common);
         let outcome = Conversation { socket, operation }.run(&request, Some(RESTORE_SILENCE_MAX), &mut act);

@@ -25,6 +25,7 @@ use std::ptr;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use super::Outside;
 use super::error::{CriuError, Operation};
 
 /// Where CRIU, and so what it restores, is put.
@@ -48,7 +49,7 @@ const SOCKET: libc::c_int = 3;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// What a child that could not become CRIU was at; its exit status is this number, from [`FIRST_STATUS`] on.
-const STEPS: [&str; 10] = [
+const STEPS: [&str; 11] = [
     "join a cgroup",
     "start a session",
     "keep root's powers whoever it becomes",
@@ -57,6 +58,7 @@ const STEPS: [&str; 10] = [
     "mount CRIU's run directory",
     "bind the root directory",
     "cover `/tmp`",
+    "bind a volume",
     "make a cgroup namespace",
     "execute CRIU",
 ];
@@ -69,6 +71,8 @@ pub(super) struct Process {
     pub(super) pid: u32,
     operation: Operation,
     pidfd: OwnedFd,
+    /// Whether it finds directories of the host in a `/tmp` of its own.
+    covers_tmp: bool,
 }
 
 /// All that the child needs, made before it exists.
@@ -79,6 +83,8 @@ struct Errand {
     root: Option<CString>,
     /// Whether `/tmp` is to be its own: CRIU makes a directory there, and leaves it when it is killed.
     covers_tmp: bool,
+    /// Directories of the host, and where below its own `/tmp` it finds them: who it becomes may not walk to where they are.
+    outside: Vec<(CString, CString)>,
     tasks: Vec<libc::c_int>,
     /// Both above the descriptors they are copied to.
     socket: libc::c_int,
@@ -91,6 +97,7 @@ impl Process {
         program: &Path,
         place: Place<'_>,
         root: Option<&Path>,
+        outside: &[Outside],
     ) -> Result<(Self, OwnedFd), CriuError> {
         let operation = if root.is_some() { Operation::Restore } else { Operation::Dump };
         let at = |step| move |source: io::Error| CriuError::Start { operation, step, source };
@@ -105,18 +112,33 @@ impl Process {
         let text = |path: &Path| {
             CString::new(path.as_os_str().as_bytes()).map_err(|error| at("read a path")(error.into()))
         };
+        // Not where that would hide what it needs.
+        let covers_tmp = root.is_some_and(|root| !root.starts_with("/tmp") && !program.starts_with("/tmp"));
+        let mut bound = Vec::new();
+        for (index, directory) in outside.iter().enumerate().filter(|_| covers_tmp) {
+            bound.push((text(&directory.source)?, text(Path::new(&below_tmp(index)))?));
+        }
         let errand = Errand {
             program: text(program)?,
             run: place.run.map(text).transpose()?,
             root: root.map(text).transpose()?,
-            // Not where that would hide what it needs.
-            covers_tmp: root.is_some_and(|root| !root.starts_with("/tmp") && !program.starts_with("/tmp")),
+            covers_tmp,
+            outside: bound,
             tasks: place.tasks.iter().map(|file| file.as_raw_fd()).collect(),
             socket: theirs.as_raw_fd(),
             null: null.as_raw_fd(),
         };
         let (pid, pidfd) = clone_into(place.unified, &errand).map_err(at("clone"))?;
-        Ok((Self { pid, operation, pidfd }, ours))
+        Ok((Self { pid, operation, pidfd, covers_tmp }, ours))
+    }
+
+    /// Where it finds directories of the host, in its own words.
+    pub(super) fn external(&self, outside: &[Outside]) -> Vec<String> {
+        let place = |(index, directory): (usize, &Outside)| match self.covers_tmp {
+            true => format!("mnt[{}]:{}", directory.key, below_tmp(index)),
+            false => format!("mnt[{}]:{}", directory.key, directory.source.display()),
+        };
+        outside.iter().enumerate().map(place).collect()
     }
 
     /// Waits for its end, and says what went wrong if it did not even start. Nobody else may wait for it.
@@ -159,6 +181,10 @@ impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process").field("pid", &self.pid).finish_non_exhaustive()
     }
+}
+
+fn below_tmp(index: usize) -> String {
+    format!("/tmp/outside-{index}")
 }
 
 /// How CRIU ended.
@@ -228,6 +254,10 @@ fn become_criu(errand: &Errand) -> ! {
             libc::syscall(libc::SYS_mount, kind, place.as_ptr(), kind, 0, options)
         };
         check(if errand.covers_tmp { cover(c"/tmp") } else { 0 });
+        let find = |(source, place): &(CString, CString)| {
+            libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, place.as_ptr(), 0o755).min(bind(source, place))
+        };
+        check(errand.outside.iter().map(find).min().unwrap_or(0));
         let unshare = || libc::syscall(libc::SYS_unshare, libc::CLONE_NEWCGROUP);
         check(errand.root.as_ref().map_or(0, |_| unshare()));
         libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
