@@ -64,7 +64,12 @@ impl Host {
 
     /// An empty directory that can be a volume.
     pub(crate) fn volume(&self) -> PathBuf {
-        let volume = self.directory.path().join(format!("volume-{}", SandboxId::generate()));
+        // As in a pool: in a directory that nobody but root gets through.
+        let closed = self.directory.path().join("closed");
+        fs::create_dir_all(&closed).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(&closed, mode).unwrap();
+        let volume = closed.join(format!("volume-{}", SandboxId::generate()));
         fs::create_dir(&volume).unwrap();
         std::os::unix::fs::chown(&volume, Some(UID_BASE), Some(UID_BASE)).unwrap();
         volume
