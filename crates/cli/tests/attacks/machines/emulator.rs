@@ -163,7 +163,7 @@ pub(super) fn shared(ground: &Ground) -> Vec<PathBuf> {
         variable("BURROW_TEST_GUEST"),
         lib.join("qemu/run/qemu-system-x86_64"),
         lib.join("vm/vmlinux"),
-        ground.daemon.config().with_file_name("run").join("vm/initrd"),
+        ground.daemon.config().with_file_name("run").join("microvm/vm/initrd"),
     ]
 }
 
