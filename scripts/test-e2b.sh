@@ -25,6 +25,8 @@ all=${#versions[@]}
 interpreters=(py-2.11.5 py-2.9.2 js-2.8.0 js-2.7.2)
 declare -A below=([py-2.11.5]=2.63.0 [py-2.9.2]=2.51.0 [js-2.8.0]=2.51.0 [js-2.7.2]=2.51.0)
 all_interpreters=${#interpreters[@]}
+# The newest of each language in every run, the others with all that is long.
+[ -n "${BURROW_TEST_ALL:-}${UPDATE:-}" ] || interpreters=(py-2.11.5 js-2.8.0)
 if [ "$*" = interpreters ]; then
     versions=()
 elif [ $# -gt 0 ]; then

@@ -97,6 +97,7 @@ fn a_volume_is_there_after_every_kind_of_sleep_and_a_fork_only_reads() {
     daemon.launch();
     assert_eq!(daemon.sh("web", "cat /data/later"), "again");
     daemon.reboot();
+    daemon.launch();
     daemon.ok(&["start", "web"]);
     assert_eq!(daemon.sh("web", "cat /data/later; echo more > /data/later; cat /data/later"), "again\nmore");
 }

@@ -28,6 +28,11 @@ const SAME: [&str; 5] = ["P-R11", "P-K13", "P-F1", "P-F4", "P-F6"];
 /// Rows about the network out that must come out the same, though a machine has raw sockets and a card of its own.
 const SAME_NETWORK: [&str; 6] = ["P-N1", "P-N2", "P-N5", "E-N3", "E-N4", "E-N8"];
 
+/// Rows that every run tries; see `in_time`.
+pub(crate) const OFTEN: [&str; 13] = [
+    "P-R1", "P-R2", "P-R3", "P-K1", "P-K4", "P-K7", "P-K11", "P-K13", "P-K15", "P-F1", "P-N1", "P-N2", "P-N5",
+];
+
 /// Rows of containers that are not tried on machines, and why.
 pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
     (
