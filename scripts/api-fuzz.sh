@@ -47,7 +47,7 @@ cleanup() {
         [ -d "$path/$name" ] && find "$path/$name" -depth -type d -exec rmdir {} + 2>/dev/null
     done
     awk -v at="$work/" 'index($2, at) == 1 {print $2}' /proc/mounts | tac | xargs -r -n1 umount -l 2>/dev/null || true
-    for path in "$place"/{sandboxes,staged,images,snapshots}/*; do
+    for path in "$place"/{sandboxes,staged,images,snapshots,replacing,shelves,shelf-snapshots}/*; do
         [ -e "$path" ] || continue
         btrfs -q property set -f "$path" ro false 2>/dev/null || true
         btrfs -q subvolume delete "$path" >/dev/null || true

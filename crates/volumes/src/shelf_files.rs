@@ -299,12 +299,11 @@ impl ShelfFiles {
     fn entry(&self, path: &Parts) -> Result<ShelfEntry, ShelfFileError> {
         let opened = self.open_path(path)?;
         let looked = fstat(&opened).map_err(|error| failed("look at", &path.shown())(error.into()))?;
-        let target = match kind(&looked) {
-            FileType::Symlink => {
-                let target = readlinkat(&opened, "", Vec::new());
-                Some(shown(&target.map_err(|error| failed("look at", &path.shown())(error.into()))?))
-            }
-            _ => None,
+        let target = if kind(&looked) == FileType::Symlink {
+            let target = readlinkat(&opened, "", Vec::new());
+            Some(shown(&target.map_err(|error| failed("look at", &path.shown())(error.into()))?))
+        } else {
+            None
         };
         Ok(described(&looked, path.name().unwrap_or("/").to_owned(), path.shown(), target))
     }
@@ -410,7 +409,11 @@ fn described(stat: &Stat, name: String, path: String, target: Option<String>) ->
         FileType::RegularFile => ShelfEntryKind::File,
         FileType::Directory => ShelfEntryKind::Directory,
         FileType::Symlink => ShelfEntryKind::Link,
-        _ => ShelfEntryKind::Other,
+        FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => ShelfEntryKind::Other,
     };
     ShelfEntry {
         name,
@@ -430,13 +433,14 @@ fn described(stat: &Stat, name: String, path: String, target: Option<String>) ->
 /// What has a name in a directory; `None` when it went meanwhile.
 fn entry_at(folder: &OwnedFd, name: &CStr, path: &Parts) -> io::Result<Option<ShelfEntry>> {
     let Some(looked) = look(folder, name)? else { return Ok(None) };
-    let target = match kind(&looked) {
-        FileType::Symlink => match readlinkat(folder, name, Vec::new()) {
+    let target = if kind(&looked) == FileType::Symlink {
+        match readlinkat(folder, name, Vec::new()) {
             Ok(target) => Some(shown(&target)),
             Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
             Err(error) => return Err(error.into()),
-        },
-        _ => None,
+        }
+    } else {
+        None
     };
     let name = shown(name);
     let path = path.join(&name).shown();
@@ -560,9 +564,9 @@ fn wrong(path: &Parts) -> impl FnOnce(Errno) -> ShelfFileError {
 
 fn failed(step: &'static str, path: &str) -> impl FnOnce(io::Error) -> ShelfFileError {
     let path = path.to_owned();
-    move |source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ShelfFileError::Full,
-        _ => ShelfFileError::Step { step, path, source },
+    move |source| {
+        let full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        if full { ShelfFileError::Full } else { ShelfFileError::Step { step, path, source } }
     }
 }
 

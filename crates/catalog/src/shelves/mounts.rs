@@ -67,10 +67,9 @@ fn insert(
     sandbox: &SandboxId,
     mount: &ShelfMount,
 ) -> Result<(), CatalogError> {
-    let row = find_at_rest(connection, tenant, &mount.shelf).map_err(|error| match error {
+    let row = find_at_rest(connection, tenant, &mount.shelf).map_err(|error| {
         // By the name that people know it by.
-        CatalogError::Unknown { .. } => unknown(mount.name.as_str()),
-        other => other,
+        if matches!(error, CatalogError::Unknown { .. }) { unknown(mount.name.as_str()) } else { error }
     })?;
     if mount.mode == MountMode::Rw {
         let sql = "SELECT sandbox FROM shelf_mounts WHERE shelf = ? AND mode = 'rw'";

@@ -94,9 +94,10 @@ fn results_come_in_every_form_they_have() {
         ("Javascript('1')", "javascript", json!("1")),
     ] {
         let shown = one(&format!("from IPython.display import *\n{expression}"));
-        match expected {
-            Value::Null => assert!(shown[form].as_str().unwrap().contains("<svg"), "{shown}"),
-            expected => assert_eq!(shown[form], expected, "{shown}"),
+        if expected.is_null() {
+            assert!(shown[form].as_str().unwrap().contains("<svg"), "{shown}");
+        } else {
+            assert_eq!(shown[form], expected, "{shown}");
         }
     }
     let folder = tempfile::tempdir().unwrap();

@@ -113,10 +113,8 @@ async fn put(guest: &Guest) -> Result<(), ApiError> {
 }
 
 fn without_python(error: ApiError) -> ApiError {
-    match error.code() {
-        ErrorCode::NoSuchProgram | ErrorCode::CannotExecute => absent("the sandbox has no python3"),
-        _ => error,
-    }
+    let missing = matches!(error.code(), ErrorCode::NoSuchProgram | ErrorCode::CannotExecute);
+    if missing { absent("the sandbox has no python3") } else { error }
 }
 
 fn ended(exec: &ExecId, exit_code: Option<i32>) -> ApiError {

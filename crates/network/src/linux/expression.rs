@@ -165,7 +165,7 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
     }
 
     /// For a socket here that bears this mark.
-    pub(super) fn is_for_marked(self, mark: u32) -> Self {
+    pub(super) fn for_marked(self, mark: u32) -> Self {
         self.expression("socket", |data| {
             data.put_be32(1, NFT_SOCKET_MARK);
             data.put_be32(2, NFT_REG_1);
@@ -174,7 +174,7 @@ impl<'list, 'bytes> Rule<'list, 'bytes> {
     }
 
     /// From a socket here that bears this mark.
-    pub(super) fn is_of_marked(self, mark: u32) -> Self {
+    pub(super) fn of_marked(self, mark: u32) -> Self {
         self.load_meta(NFT_META_MARK).compare(NFT_CMP_EQ, &mark.to_ne_bytes())
     }
 

@@ -48,9 +48,9 @@ pub(super) fn load(rate: Option<Rate>) -> Batch {
     table.chain(SENT);
     table.chain(RECEIVED);
     table.rule(SENT, |rule| rule.interface_is_not(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
-    table.rule(SENT, |rule| rule.is_for_marked(UNCOUNTED).verdict(NF_ACCEPT));
+    table.rule(SENT, |rule| rule.for_marked(UNCOUNTED).verdict(NF_ACCEPT));
     table.rule(RECEIVED, |rule| rule.leaves_not_by(GATEWAY_INTERFACE).verdict(NF_ACCEPT));
-    table.rule(RECEIVED, |rule| rule.is_of_marked(UNCOUNTED).verdict(NF_ACCEPT));
+    table.rule(RECEIVED, |rule| rule.of_marked(UNCOUNTED).verdict(NF_ACCEPT));
     for chain in [SENT, RECEIVED] {
         table.rule(chain, |rule| rule.exceeds_bytes(rate.bytes_per_second).verdict(NF_DROP));
     }

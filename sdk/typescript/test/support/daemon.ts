@@ -124,7 +124,7 @@ export class Daemon {
     const run = join(this.#folder, "run");
     const mounts = readFileSync("/proc/mounts", "utf8").split("\n").map((line) => line.split(" "));
     for (const [, place] of mounts) if (place?.startsWith(run)) execFileSync("umount", ["-l", place]);
-    for (const part of ["sandboxes", "staged", "images", "snapshots", "replacing"]) {
+    for (const part of ["sandboxes", "staged", "images", "snapshots", "replacing", "shelves", "shelf-snapshots"]) {
       const folder = join(this.#pool, part);
       for (const volume of existsSync(folder) ? readdirSync(folder) : []) {
         execFileSync("btrfs", ["-q", "property", "set", "-f", join(folder, volume), "ro", "false"]);
