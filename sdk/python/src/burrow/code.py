@@ -10,6 +10,23 @@ from typing import Any
 from . import types
 from .errors import CodeRunError
 
+# The plainest first.
+_FORMS = (
+    "text",
+    "html",
+    "markdown",
+    "svg",
+    "png",
+    "jpeg",
+    "pdf",
+    "latex",
+    "json",
+    "javascript",
+    "data",
+    "chart",
+    "extra",
+)
+
 # By what notebooks call the forms of a result. `data` and `chart` are for programs, and no form to look at.
 _MEDIA_TYPES = {
     "text": "text/plain",
@@ -32,7 +49,9 @@ class CodeResult(types.CodeResult):
     @property
     def formats(self) -> list[str]:
         """The forms there are of it: `text`, `html`, `png`, `data`, `chart`, ..."""
-        forms = [one.name for one in dataclasses.fields(self) if one.name != "main"]
+        names = {one.name for one in dataclasses.fields(self)} - {"main"}
+        # Those of a later daemon come last.
+        forms = [*(name for name in _FORMS if name in names), *sorted(names - set(_FORMS))]
         return [name for name in forms if getattr(self, name) is not None]
 
     def _repr_mimebundle_(self, **_filter: Any) -> dict[str, Any]:
