@@ -9,8 +9,10 @@
 # get past "not found"; one over the routes of memory and one over images. The daemon has a state, a cgroup and a port of
 # its own, and is removed at the end with all it made.
 set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
 
-cd "$(dirname "$0")/.."
+cd "$repo"
 burrow=$(realpath "$1")
 guest=$(realpath "$2")
 examples="${3:-25}"
@@ -47,14 +49,10 @@ cleanup() {
         [ -d "$path/$name" ] && find "$path/$name" -depth -type d -exec rmdir {} + 2>/dev/null
     done
     awk -v at="$work/" 'index($2, at) == 1 {print $2}' /proc/mounts | tac | xargs -r -n1 umount -l 2>/dev/null || true
-    for path in "$place"/{sandboxes,staged,images,snapshots,replacing,shelves,shelf-snapshots}/*; do
-        [ -e "$path" ] || continue
-        btrfs -q property set -f "$path" ro false 2>/dev/null || true
-        btrfs -q subvolume delete "$path" >/dev/null || true
-    done
     # For whoever wants to know what the daemon saw.
     cp "$work/log" target/api-fuzz.log 2>/dev/null || true
-    rm -rf "$place" "$work"
+    discard "$place"
+    rm -rf "$work"
 }
 trap cleanup EXIT
 

@@ -24,6 +24,20 @@ if [ ! -t 2 ] || [ -n "${NO_COLOR:-}" ]; then
     say() { printf '==> %s\n' "$*" >&2; }
 fi
 
+# discard FOLDER...: removes what daemons kept there, subvolumes included.
+discard() {
+    local folder path
+    for folder in "$@"; do
+        [ -e "$folder" ] || continue
+        # Subvolumes, by the number that the root of each has.
+        find "$folder" -mindepth 1 -type d -inum 256 -prune 2>/dev/null | while read -r path; do
+            btrfs -q property set -f "$path" ro false 2>/dev/null || true
+            btrfs -q subvolume delete "$path" >&2 || true
+        done
+        rm -rf "$folder"
+    done
+}
+
 has() { command -v "$1" >/dev/null 2>&1; }
 
 # Starts the calling script again as root, with the settings it understands.

@@ -68,14 +68,10 @@ cleanup() {
         find "$path/$name" "$path/$name-vm" -depth -type d -exec rmdir {} + 2>/dev/null || true
     done
     awk -v at="$work/" 'index($2, at) == 1 {print $2}' /proc/mounts | tac | xargs -r -n1 umount -l 2>/dev/null || true
-    for path in "$place"/{sandboxes,staged,images,snapshots,replacing,shelves,shelf-snapshots}/*; do
-        [ -e "$path" ] || continue
-        btrfs -q property set -f "$path" ro false 2>/dev/null || true
-        btrfs -q subvolume delete "$path" >/dev/null || true
-    done
     # For whoever wants to know what the daemon saw.
     cp "$work/log" target/e2b.log 2>/dev/null || true
-    rm -rf "$place" "$work"
+    discard "$place"
+    rm -rf "$work"
 }
 trap cleanup EXIT
 

@@ -8,8 +8,10 @@
 # Layout: template/images/<id> (the sealed default image), template/catalog.db (a catalog that knows it), code/ (the same with
 # the image that runs code beside it), daemons/ (one folder per daemon under test; each gets its own snapshots of the images).
 set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
 
-cd "$(dirname "$0")/.."
+cd "$repo"
 pool="${BURROW_TEST_POOL_DIR:-$PWD/target/test-pool}"
 file="$pool.img"
 size_gib="${BURROW_TEST_POOL_GIB:-24}"
@@ -37,19 +39,6 @@ mount_pool() {
     # As the daemon does with a pool of its own: nothing is cached twice, and what is written is on its way to the disk.
     losetup --direct-io=on "$(findmnt --noheadings --output SOURCE --mountpoint "$pool")" || true
     chmod 700 "$pool"
-}
-
-# discard FOLDER...: removes what daemons kept there.
-discard() {
-    local folder path
-    for folder in "$@"; do
-        for path in "$folder"/{sandboxes,staged,images,snapshots,replacing,shelves,shelf-snapshots}/*; do
-            [ -e "$path" ] || continue
-            btrfs -q property set -f "$path" ro false 2>/dev/null || true
-            btrfs -q subvolume delete "$path" || true
-        done
-        rm -rf "$folder"
-    done
 }
 
 # Removes what daemons of earlier, interrupted runs left.

@@ -15,7 +15,7 @@ from daemon import Daemon
 
 pytestmark = pytest.mark.anyio
 
-TOOLS = 33
+TOOLS = 34
 
 
 def process_of(told: str) -> str:

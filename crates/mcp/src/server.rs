@@ -127,6 +127,7 @@ mod tests {
         let names: BTreeSet<String> = TOOLS.list_all().iter().map(|tool| tool.name.to_string()).collect();
         for name in [
             "run",
+            "run_code",
             "start",
             "output",
             "input",
@@ -162,7 +163,7 @@ mod tests {
         ] {
             assert!(names.contains(name), "no `{name}` among {names:?}");
         }
-        assert_eq!(names.len(), 33, "a tool is missing from the list above");
+        assert_eq!(names.len(), 34, "a tool is missing from the list above");
     }
 
     #[test]

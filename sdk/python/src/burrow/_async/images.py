@@ -16,7 +16,7 @@ from .transport import AsyncTransport
 class AsyncImages:
     """The images of a daemon.
 
-    >>> [image.name for image in await client.images.list()]
+    >>> [image.name for image in await client.images.list(name="debian")]
     ['debian']
     """
 

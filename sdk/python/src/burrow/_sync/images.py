@@ -17,7 +17,7 @@ from .transport import Transport
 class Images:
     """The images of a daemon.
 
-    >>> [image.name for image in client.images.list()]
+    >>> [image.name for image in client.images.list(name="debian")]
     ['debian']
     """
 
