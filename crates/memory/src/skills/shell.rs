@@ -112,7 +112,7 @@ impl Scanner<'_> {
         let next = characters.next();
         let mut length = this.len_utf8();
         match (self.quoting, this) {
-            (Quoting::Word | Quoting::Double, '\\') => length += next.map_or(0, char::len_utf8),
+            (Quoting::Word | Quoting::Double, '\\') => return self.escape(next),
             (Quoting::Word, '\'') if self.before == Some('$') => {
                 self.unsure = Some("`$'…'` before it is read differently by different shells");
             }
@@ -132,6 +132,10 @@ impl Scanner<'_> {
                 }
             }
             (Quoting::Word, '#') if self.at_word_start() => self.quoting = Quoting::Comment,
+            // What else is called white belongs to words for some shells, and not for others.
+            (Quoting::Word, '#') if self.before.is_some_and(char::is_whitespace) => {
+                self.unsure = Some("a `#` before it may start a comment or not");
+            }
             (Quoting::Comment, '\n') => self.quoting = Quoting::Word,
             (Quoting::Word | Quoting::Single | Quoting::Double | Quoting::Comment, _) => {}
         }
@@ -139,10 +143,21 @@ impl Scanner<'_> {
         self.at += length;
     }
 
+    /// Goes past a backslash and the character whose meaning it takes away.
+    fn escape(&mut self, escaped: Option<char>) {
+        self.at += 1 + escaped.map_or(0, char::len_utf8);
+        if escaped != Some('\n') {
+            // Part of a word, whatever it would be by itself: nothing starts behind it.
+            self.before = Some('\\');
+        } else if matches!(self.before, Some('$' | '<')) {
+            // Both are left out, so that what is before and what is behind are read as one.
+            self.unsure = Some("a line before it goes on behind a `$` or `<`");
+        }
+    }
+
     fn at_word_start(&self) -> bool {
-        self.before.is_none_or(|before| {
-            before.is_whitespace() || matches!(before, ';' | '&' | '|' | '(' | ')' | '<' | '>')
-        })
+        self.before
+            .is_none_or(|before| matches!(before, ' ' | '\t' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>'))
     }
 }
 
@@ -192,6 +207,13 @@ mod tests {
             "# it's a comment\necho '{{x}}'",
             "bash -c 'echo {{x}}'",
             "echo a\\\\\"{{x}}\"",
+            "echo \\;#\"\n {{x}}\"",
+            "echo \\ #\"\n {{x}}\"",
+            "echo \u{a0}#\"\n {{x}}\"",
+            "echo \r#\"\n {{x}}\"",
+            "cat <\\\n<EOF\n{{x}}\nEOF",
+            "echo \"$\\\n(cat {{x}})\"",
+            "echo $\\\n'it\\'s' {{x}}",
         ] {
             assert!(fill(command, &values("v")).is_err(), "{command}");
         }
@@ -207,6 +229,8 @@ mod tests {
             ("# it's {{x}}\necho {{x}}", "# it's {{x}}\necho 'v'"),
             ("echo a#b\"c\" {{x}}", "echo a#b\"c\" 'v'"),
             ("cat <<< {{x}}", "cat <<< 'v'"),
+            ("curl \\\n# it's\n{{x}}", "curl \\\n# it's\n'v'"),
+            ("echo \\$'a' {{x}}", "echo \\$'a' 'v'"),
         ] {
             assert_eq!(fill(command, &values("v")).unwrap(), filled);
         }
@@ -244,7 +268,7 @@ mod tests {
         // command is one the shell cannot read at all.
         #[test]
         fn an_admitted_place_never_runs_its_value(
-            before in r#"[a '"\\#;\n$(){}<`|&]{0,12}"#,
+            before in r#"[a '"\\#;\n\r\t$(){}<`|&]{0,12}"#,
             after in r#"[a '"\\;\n)}`]{0,6}"#,
         ) {
             let folder = tempfile::tempdir().unwrap();
