@@ -16,10 +16,14 @@ need_root "$@"
 cd "$repo"
 
 log=$repo/target/test.log
+# Of the steps that run beside the others.
+log_beside=$repo/target/test-beside.log
+# Names of steps that failed.
+failures=$repo/target/test-failures
 # The engine's fault points, which the crash tests arm.
 features=(--features burrow-cli/faults)
 started=$SECONDS
-failed=()
+beside=
 
 # step NAME COMMAND...: goes on after a failure, since one broken suite should not hide another.
 step() {
@@ -30,8 +34,22 @@ step() {
         note "$name: ok, $((SECONDS - began)) s"
     else
         note "$name: FAILED, $((SECONDS - began)) s"
-        failed+=("$name")
+        printf '%s\n' "$name" >> "$failures"
     fi
+}
+
+# Most steps wait for one daemon or for a network most of the time, so two lines of them share the machine.
+# in_background COMMAND...: what it says is kept, and shown by in_foreground_again.
+in_background() {
+    log=$log_beside "$@" > "$log_beside.shown" 2>&1 &
+    beside=$!
+}
+
+in_foreground_again() {
+    say "what ran beside it"
+    wait "$beside" || true
+    beside=
+    cat "$log_beside.shown" >&2
 }
 
 # A run that made files in target/ as root gives them back.
@@ -46,6 +64,8 @@ prepare() {
     "$repo/scripts/setup.sh" --test
     as_builder mkdir -p "$repo/target"
     : > "$log"
+    : > "$log_beside"
+    : > "$failures"
     say "building"
     build_guest
     as_builder cargo test --locked --workspace "${features[@]}" --no-run
@@ -61,16 +81,16 @@ cargo_test() {
 
 summary() {
     local passed broken
-    passed=$(awk '/^test result:/ {sum += $4} END {print sum + 0}' "$log")
-    broken=$(awk '/^test result:/ {sum += $6} END {print sum + 0}' "$log")
+    passed=$(cat "$log" "$log_beside" | awk '/^test result:/ {sum += $4} END {print sum + 0}')
+    broken=$(cat "$log" "$log_beside" | awk '/^test result:/ {sum += $6} END {print sum + 0}')
     say "summary"
     grep -hE '^(egress: )?blocked [0-9]+/' "$log" >&2 || true
     # What this machine could not show, such as package mirrors that it does not reach.
-    grep -hE '^skipped: ' "$log" >&2 || true
+    grep -hE '^skipped: ' "$log" "$log_beside" >&2 || true
     note "$passed tests passed, $broken failed, $((SECONDS - started)) s"
-    if [ ${#failed[@]} -gt 0 ]; then
+    if [ -s "$failures" ]; then
         grep -hE '^test .* FAILED$' "$log" >&2 || true
-        fail "failed: ${failed[*]}" "the whole output is in $log"
+        fail "failed: $(paste -sd' ' "$failures")" "the whole output is in $log and $log_beside"
     fi
 }
 
@@ -82,7 +102,7 @@ export BURROW_TEST_LIB=$lib_dir
 say "preparing the pool the end-to-end tests share"
 BURROW_TEST_POOL=$(scripts/test-pool.sh up "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST")
 export BURROW_TEST_POOL
-trap 'scripts/test-pool.sh down; give_back' EXIT
+trap '[ -z "$beside" ] || kill "$beside" 2>/dev/null; scripts/test-pool.sh down; give_back' EXIT
 
 # Every suite but the hostile one, which prints its own table.
 suites() {
@@ -107,33 +127,39 @@ mcp() { scripts/test-mcp.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_
 # Released versions of E2B's own clients.
 e2b() { scripts/test-e2b.sh "$BURROW_TEST_BURROW" "$BURROW_TEST_GUEST" "$BURROW_TEST_POOL" 2>&1 | tee -a "$log"; }
 
+# After the first tests have started: until then cargo has the build directory for itself.
+lint() {
+    until grep -q 'Running' "$repo/target/test.log"; do sleep 1; done
+    nice -n 19 scripts/lint.sh
+}
+
+clients() {
+    step lint lint
+    step code code
+    step api api_fuzz "$1"
+    step python sdk python
+    step typescript sdk typescript
+    step mcp mcp
+    step e2b e2b
+}
+
 case $mode in
 --attacks)
     step attacks attacks
     ;;
 --all)
     export BURROW_TEST_ALL=1
+    in_background clients 200
     step tests suites
     step attacks attacks
-    step code code
-    step api api_fuzz 200
-    step python sdk python
-    step typescript sdk typescript
-    step mcp mcp
-    step e2b e2b
+    in_foreground_again
     step fuzz scripts/fuzz.sh 60
-    step lint scripts/lint.sh
     ;;
 --ci)
+    in_background clients 25
     step tests suites
     step attacks attacks
-    step code code
-    step api api_fuzz
-    step python sdk python
-    step typescript sdk typescript
-    step mcp mcp
-    step e2b e2b
-    step lint scripts/lint.sh
+    in_foreground_again
     ;;
 esac
 summary
