@@ -2,6 +2,7 @@
 //! test is the same on every host; what is slow is few and thorough.
 
 use std::fs;
+use std::process::Stdio;
 
 use burrow_engine::faults::DISK_POINTS;
 use serde_json::Value;
@@ -134,8 +135,12 @@ fn what_was_made_ahead_is_taken_and_a_machine_that_dies_is_told() {
 
     // A guest that brings its emulator down harms nobody else.
     create(&daemon, "four", &[]);
-    daemon.ok(&["exec", "-d", "three", "--", "sh", "-c", "echo c > /proc/sysrq-trigger"]);
+    let mut command =
+        daemon.command(&["exec", "three", "--", "sh", "-c", "echo c > /proc/sysrq-trigger; sleep 9999"]);
+    let mut client = command.stderr(Stdio::piped()).spawn().unwrap();
     eventually("the end of a machine", || (state(&daemon, "three")["state"] == "stopped").then_some(()));
+    let status = eventually("whoever listens to be told", || client.try_wait().unwrap());
+    assert_eq!(status.code(), Some(125));
     assert_eq!(daemon.sh("four", "echo well"), "well");
     daemon.ok(&["start", "three"]);
     assert_eq!(daemon.sh("three", "echo again"), "again");

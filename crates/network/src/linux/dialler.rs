@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -116,11 +117,24 @@ fn serve(mut queue: mpsc::Receiver<Request>) {
 #[derive(Debug)]
 pub(super) struct Gateway {
     namespace: Mutex<Option<Arc<OwnedFd>>>,
+    /// See [`Gateway::is_left_in_silence`].
+    has_tap: AtomicBool,
 }
 
 impl Gateway {
-    pub(super) fn new(namespace: OwnedFd) -> Self {
-        Self { namespace: Mutex::new(Some(Arc::new(namespace))) }
+    /// `has_tap`: or may have one.
+    pub(super) fn new(namespace: OwnedFd, has_tap: bool) -> Self {
+        Self { namespace: Mutex::new(Some(Arc::new(namespace))), has_tap: AtomicBool::new(has_tap) }
+    }
+
+    pub(super) fn set_tap(&self) {
+        self.has_tap.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its machine may go without a word. What a host's kernel connects it ends, too, when the processes end; a
+    /// machine with a kernel of its own takes that along, and whoever only listens to it would listen for ever.
+    pub(super) fn is_left_in_silence(&self) -> bool {
+        self.has_tap.load(Ordering::Relaxed)
     }
 
     /// Ends it: nothing can be dialled through it any more, and it no longer keeps the namespace alive.

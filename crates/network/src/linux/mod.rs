@@ -11,6 +11,7 @@
 //! directory keeps the gateway. When the processes end, the veth pair goes with their namespace; when the mount goes,
 //! so does the gateway.
 
+mod connections;
 mod dialler;
 mod doors;
 mod expression;
@@ -45,6 +46,7 @@ use self::pool::Pool;
 use self::run_dir::RunDir;
 use crate::{Attachment, Dial, Doors, Link, Network, NetworkError, Rate};
 
+pub use self::connections::{can_reset, reset_outside};
 pub use self::namespace::{UID_BASE, UID_COUNT, random_owner, user_namespace};
 pub use self::netlink::SlotError;
 pub(crate) use self::probe::remedy;
@@ -126,7 +128,7 @@ impl LinuxNetwork {
             .in_turn(move |run_dir| run_dir.keep(&name, gateway.as_fd()).map(|()| gateway))
             .await
             .map_err(step("keep the gateway namespace", id))?;
-        Ok(self.hand_over(id, Gateway::new(gateway)))
+        Ok(self.hand_over(id, Gateway::new(gateway, false)))
     }
 
     /// From now on `gateway` is `id`'s, and an earlier one is dead.
@@ -186,7 +188,7 @@ impl Network for LinuxNetwork {
         let name = id.clone();
         let found = self.in_turn(move |run_dir| run_dir.find(&name)).await;
         let found = found.map_err(step("find the gateway namespace", id))?;
-        Ok(found.map(|namespace| self.handle(self.hand_over(id, Gateway::new(namespace)))))
+        Ok(found.map(|namespace| self.handle(self.hand_over(id, Gateway::new(namespace, true)))))
     }
 
     async fn doors(&self, id: &SandboxId) -> Result<Doors, NetworkError> {
@@ -212,9 +214,17 @@ impl Network for LinuxNetwork {
     }
 
     async fn release(&self, id: &SandboxId) -> Result<(), NetworkError> {
-        let held = self.gateways().remove(id);
-        if let Some(gateway) = held.and_then(|held| held.upgrade()) {
+        let held = self.gateways().remove(id).and_then(|held| held.upgrade());
+        let silent = held.and_then(|gateway| {
+            let namespace = gateway.namespace().ok().filter(|_| gateway.is_left_in_silence());
             gateway.close();
+            namespace
+        });
+        if let Some(namespace) = silent {
+            let ended = tokio::task::spawn_blocking(move || reset_outside(namespace.as_fd())).await;
+            if let Err(error) = ended.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
+                tracing::warn!(%id, %error, "connections to a machine that is gone could not be ended");
+            }
         }
         let name = id.clone();
         self.in_turn(move |run_dir| run_dir.remove(&name))

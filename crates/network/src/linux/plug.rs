@@ -29,6 +29,7 @@ impl Plug for GatewayPlug {
     }
 
     fn plug_tap(&self) -> io::Result<OwnedFd> {
+        self.gateway.set_tap();
         self.travel(slot::plug_tap)
     }
 }

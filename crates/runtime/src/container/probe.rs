@@ -6,7 +6,6 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::criu;
 use crate::cgroup::{Groups, Layout};
 use crate::launcher::Failure;
 use crate::{Ability, Capabilities};
@@ -149,7 +148,7 @@ fn fit_for_criu(unified: bool) -> Result<(), Ability> {
     if !Path::new("/proc/sys/kernel/ns_last_pid").exists() {
         return Err(no("this kernel was built without CONFIG_CHECKPOINT_RESTORE", None));
     }
-    match criu::can_reset() {
+    match burrow_network::linux::can_reset() {
         Ok(true) => Ok(()),
         Ok(false) => Err(no("this kernel was built without CONFIG_INET_DIAG_DESTROY", None)),
         Err(error) => Err(no(format!("this kernel's sockets could not be asked about: {error}"), None)),

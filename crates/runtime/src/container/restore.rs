@@ -101,7 +101,7 @@ impl Shared {
             },
         };
         let mut settle = |pid| {
-            criu::reset_outside(net_of(pid)?.as_fd())?;
+            burrow_network::linux::reset_outside(net_of(pid)?.as_fd())?;
             volumes::set_modes(pid, &mounts)?;
             hostname.as_deref().map_or(Ok(()), |hostname| ahead::rename_still(pid, &root, hostname))
         };

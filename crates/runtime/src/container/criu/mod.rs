@@ -14,7 +14,6 @@
 //! restore may be: whatever it made is in one cgroup.
 
 mod closed;
-mod connections;
 mod copied;
 mod error;
 mod group;
@@ -42,7 +41,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
 
 use closed::Opened;
-pub(crate) use connections::{can_reset, reset_outside};
 pub(crate) use error::CriuError;
 use error::Operation;
 use group::Group;

@@ -1,8 +1,9 @@
-//! Ends the connections of a restored machine that lead out of it.
+//! Ends the connections that lead out of a network namespace.
 //!
-//! Whoever was at the other end is long gone, or still talks to the machine that was forked. A process that sends would
-//! learn so from the gateway; one that only waits would wait for ever. So the kernel is told to abort those connections
-//! before the processes go on: they then read an error, as after a laptop's sleep.
+//! Of a restored machine: whoever was at the other end is long gone, or still talks to the machine that was forked. A
+//! process that sends would learn so from the gateway; one that only waits would wait for ever. So the kernel is told to
+//! abort those connections before the processes go on: they then read an error, as after a laptop's sleep. Of a gateway
+//! whose machine had a kernel of its own: likewise, once that is gone.
 //!
 //! A connection leads out if its other end is not in the same network namespace. By that rule, connections over the
 //! loopback interface and between a machine's own addresses live on, and one whose other end was not restored (it had not
@@ -60,7 +61,7 @@ struct Ends {
 
 /// Aborts what leads out of a network namespace, and says how many connections that were. Its processes must stand still,
 /// or they might connect anew meanwhile.
-pub(crate) fn reset_outside(namespace: BorrowedFd<'_>) -> io::Result<usize> {
+pub fn reset_outside(namespace: BorrowedFd<'_>) -> io::Result<usize> {
     // A thread of its own, since it never comes back from there.
     thread::scope(|scope| {
         scope.spawn(|| reset(namespace)).join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
@@ -69,7 +70,7 @@ pub(crate) fn reset_outside(namespace: BorrowedFd<'_>) -> io::Result<usize> {
 
 /// Whether this kernel can do that: asked about a connection that there cannot be, it says so, or that it knows no such
 /// request.
-pub(crate) fn can_reset() -> io::Result<bool> {
+pub fn can_reset() -> io::Result<bool> {
     let ends = Ends {
         own: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         other: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
