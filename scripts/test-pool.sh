@@ -2,6 +2,8 @@
 # Prepares the btrfs pool that end-to-end tests, attacks and benchmarks share, and prints its path.
 #
 #   scripts/test-pool.sh up BURROW GUEST   make and mount target/test-pool, build its images in it once
+#   scripts/test-pool.sh begin BURROW GUEST, scripts/test-pool.sh finish BURROW GUEST   the same in two steps: the default image,
+#                                          then the one that runs code, while the pool may be in use already
 #   scripts/test-pool.sh down              unmount it; the file and the image in it stay for the next run
 #   scripts/test-pool.sh clean             unmount it and delete it
 #
@@ -127,12 +129,15 @@ CONFIG
 }
 
 case "${1:-}" in
-up)
+up | begin)
     mount_pool
     sweep
     build template "$2" "$3"
-    build code "$2" "$3" --ready python-interpreter
+    [ "$1" = begin ] || build code "$2" "$3" --ready python-interpreter
     printf '%s\n' "$pool"
+    ;;
+finish)
+    build code "$2" "$3" --ready python-interpreter
     ;;
 down)
     if mounted; then sweep; fi
@@ -144,7 +149,7 @@ clean)
     rmdir "$pool" 2>/dev/null || true
     ;;
 *)
-    sed -n '2,10p' "$0" >&2
+    sed -n '2,12p' "$0" >&2
     exit 2
     ;;
 esac

@@ -156,8 +156,9 @@ impl Scanner<'_> {
     }
 
     fn at_word_start(&self) -> bool {
-        self.before
-            .is_none_or(|before| matches!(before, ' ' | '\t' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>'))
+        self.before.is_none_or(|before| {
+            matches!(before, ' ' | '\t' | '\n' | ';' | '&' | '|' | '(' | ')' | '<' | '>')
+        })
     }
 }
 
