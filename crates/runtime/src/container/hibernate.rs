@@ -79,7 +79,7 @@ impl Shared {
             work: work.as_fd(),
             group: &site.group,
             external: &volumes::left_out(&options.mounts),
-            volumes: &volumes::places(&options.mounts),
+            outside: &volumes::outside(&options.mounts),
             was_frozen,
             // Of the v1 trees only the machine's own matter, and it is not the machine.
             place: Place { unified: Some(aside.as_fd()), tasks: &[], run: self.workshop.run(&options.root) },

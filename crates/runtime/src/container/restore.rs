@@ -92,7 +92,7 @@ impl Shared {
             work: work.as_fd(),
             group: &site.group,
             aside: site.aside.path(),
-            outside: &volumes::put_in(&mounts),
+            outside: &volumes::outside(&mounts),
             owner: random_owner(),
             place: Place {
                 unified: machine_groups.unified.as_ref().map(AsFd::as_fd),

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! Who may write is the restoring side's to say, not the dump's: a child of a machine that writes only reads. Where a process
-//! has a file there open for writing, that cannot be, and the restore fails.
+//! has a file there open for writing, that cannot be, and the restore fails. Until then CRIU could write: where it would, to
+//! make a socket anew, it is not even started (`criu::sockets`).
 
 #![expect(unsafe_code, reason = "leaving a shared file system view has no safe interface")]
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
 use std::thread;
 
 use burrow_model::MountMode;
@@ -49,15 +49,14 @@ pub(super) fn left_out(mounts: &[Mount]) -> Vec<String> {
     mounts.iter().map(|mount| format!("mnt[{}]:{}", mount.target, mount.target)).collect()
 }
 
-/// What CRIU is told when it makes a machine again.
-pub(super) fn put_in(mounts: &[Mount]) -> Vec<Outside> {
-    let outside = |mount: &Mount| Outside { key: mount.target.to_string(), source: mount.source.clone() };
+/// As CRIU knows them: by their places.
+pub(super) fn outside(mounts: &[Mount]) -> Vec<Outside> {
+    let outside = |mount: &Mount| Outside {
+        key: mount.target.to_string(),
+        source: mount.source.clone(),
+        read_only: mount.mode == MountMode::Ro,
+    };
     mounts.iter().map(outside).collect()
-}
-
-/// Where they are, from the root on.
-pub(super) fn places(mounts: &[Mount]) -> Vec<PathBuf> {
-    mounts.iter().map(|mount| Path::new(mount.target.relative()).to_owned()).collect()
 }
 
 /// Says anew who may write, in a machine that stands still.

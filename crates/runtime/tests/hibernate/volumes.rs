@@ -1,6 +1,7 @@
 //! Volumes over a dump: what is in them is not the dump's, and who may write is said by whoever restores.
 
 use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
 use burrow_model::MountMode;
@@ -84,6 +85,32 @@ async fn who_writes_at_that_moment_cannot_become_a_reader_and_says_so() {
     assert_nothing_left(&host, &plot.id).await;
     let options = RestoreOptions { mounts: mount(&volume, MountMode::Rw), ..plainly(&plot, &kept) };
     restore(&host, &plot, options).await;
+    host.runtime.destroy(&plot.id).await.unwrap();
+}
+
+/// CRIU would remove the socket that is there and bind its own, before the volume is read-only.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_listens_in_a_volume_cannot_become_a_reader_and_the_socket_stays() {
+    let host = Host::keeping();
+    let (plot, volume) = (host.plot(), host.volume());
+    let machine = boot(&host, &plot, mount(&volume, MountMode::Rw), &["listen /data/app.sock"]).await;
+    let socket = || fs::symlink_metadata(volume.join("app.sock")).ok();
+    poll("a socket in the volume", || socket().is_some());
+    let kept = dump(&host, &plot, machine, mount(&volume, MountMode::Rw)).await;
+    host.runtime.destroy(&plot.id).await.unwrap();
+    let inode = socket().unwrap().ino();
+    let options = RestoreOptions { mounts: mount(&volume, MountMode::Ro), ..plainly(&plot, &kept) };
+    let error = host.runtime.restore(&plot.id, options).await.unwrap_err().to_string();
+    assert!(error.contains("a socket at `/data/app.sock`, and `/data` is read-only here"), "{error}");
+    assert_eq!(socket().map(|socket| socket.ino()), Some(inode), "nobody has touched it");
+    assert_nothing_left(&host, &plot.id).await;
+
+    // Who writes wakes, and has its socket.
+    let options = RestoreOptions { mounts: mount(&volume, MountMode::Rw), ..plainly(&plot, &kept) };
+    restore(&host, &plot, options).await;
+    assert!(socket().is_some_and(|socket| socket.file_type().is_socket()));
+    host.runtime.resume(&plot.id).await.unwrap();
+    support::await_counting(&plot);
     host.runtime.destroy(&plot.id).await.unwrap();
 }
 

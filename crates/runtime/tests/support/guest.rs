@@ -160,6 +160,13 @@ fn answer(words: &[&str]) -> String {
                 std::hint::black_box(&held);
             }
         }),
+        ["listen", path] => lone_child(|| {
+            let listener = UnixListener::bind(path).unwrap();
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+                std::hint::black_box(&listener);
+            }
+        }),
         ["traced"] => {
             let child = sleeper();
             // PTRACE_SEIZE

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, fstat, linkat, open, openat, openat2, unlinkat};
 use rustix::io::Errno;
 
+use super::Outside;
 use super::protobuf::{Fields, Malformed, Value};
 
 /// The names that were given, beneath the root, each ended by a zero byte. It is among the files, so that it is in every copy
@@ -27,13 +28,13 @@ const LIST: &str = ".burrow/names";
 const LIST_BYTES_MAX: u64 = 1 << 20;
 
 const REMAPS: &str = "remap-fpath.img";
-const FILES: &str = "files.img";
+pub(super) const FILES: &str = "files.img";
 /// An open file takes about a hundred bytes, and a machine's limit on them is far below a million.
 const IMAGE_BYTES_MAX: u64 = 256 << 20;
 
 const COMMON_MAGIC: u32 = 0x5456_4319;
 const REMAPS_MAGIC: u32 = 0x5913_3954;
-const FILES_MAGIC: u32 = 0x5630_3138;
+pub(super) const FILES_MAGIC: u32 = 0x5630_3138;
 
 /// Of a remap: the file that is meant, what leads to it, and its kind.
 const REMAP_FROM: u32 = 1;
@@ -83,13 +84,14 @@ pub(super) fn hold(images: BorrowedFd<'_>, root: &Path) -> io::Result<Vec<Link>>
     Ok(held)
 }
 
-/// Refuses files that were deleted while they are open in one of these places. They are not among the files that are copied
+/// Refuses files that were deleted while they are open in one of these directories. They are not among the files that are copied
 /// after a dump, so a name that CRIU gave them would not be there for the restore, or could not be given.
-pub(super) fn refuse_in(images: BorrowedFd<'_>, places: &[PathBuf]) -> io::Result<()> {
-    if places.is_empty() {
+pub(super) fn refuse_in(images: BorrowedFd<'_>, outside: &[Outside]) -> io::Result<()> {
+    if outside.is_empty() {
         return Ok(());
     }
-    let within = |deleted: &&Deleted| places.iter().any(|place| deleted.name.starts_with(place));
+    let within =
+        |deleted: &&Deleted| outside.iter().any(|directory| deleted.name.starts_with(directory.place()));
     match deleted(images)?.iter().find(within) {
         None => Ok(()),
         Some(deleted) => Err(io::Error::other(format!(
@@ -120,7 +122,7 @@ pub(super) fn sweep(images: BorrowedFd<'_>, root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn look(root: &OwnedFd, path: &Path) -> io::Result<Option<OwnedFd>> {
+pub(super) fn look(root: &OwnedFd, path: &Path) -> io::Result<Option<OwnedFd>> {
     match beneath(root, path, OFlags::PATH | OFlags::NOFOLLOW) {
         Ok(file) => Ok(Some(file)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::XDEV) => Ok(None),
@@ -196,7 +198,7 @@ fn unlink(root: &OwnedFd, path: &Path) -> io::Result<()> {
     }
 }
 
-fn open_root(root: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_root(root: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(open(root, flags, Mode::empty())?)
 }
@@ -214,7 +216,7 @@ fn split<'a>(root: &OwnedFd, path: &'a Path) -> io::Result<(OwnedFd, &'a Path)> 
 }
 
 /// An image; nothing when there is none.
-fn read(images: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u8>> {
+pub(super) fn read(images: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u8>> {
     let file = match openat(images, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
     {
         Err(Errno::NOENT) => return Ok(Vec::new()),
@@ -229,7 +231,7 @@ fn read(images: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u8>> {
 }
 
 /// The records of an image of this kind.
-fn entries(image: &[u8], magic: u32) -> Result<Vec<&[u8]>, Malformed> {
+pub(super) fn entries(image: &[u8], magic: u32) -> Result<Vec<&[u8]>, Malformed> {
     if image.is_empty() {
         return Ok(Vec::new());
     }

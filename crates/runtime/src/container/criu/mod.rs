@@ -26,6 +26,7 @@ mod owner;
 mod protobuf;
 mod reason;
 mod rpc;
+mod sockets;
 mod spawn;
 mod terminals;
 mod timers;
@@ -90,8 +91,8 @@ pub(crate) struct DumpOptions<'a> {
     pub group: &'a Path,
     /// What CRIU does not look into, in its own words.
     pub external: &'a [String],
-    /// Where that is, from the root on. Files that were deleted there while they were open cannot be kept.
-    pub volumes: &'a [PathBuf],
+    /// What that is. Files that were deleted there while they were open cannot be kept.
+    pub outside: &'a [Outside],
     /// Whether it is frozen already, and stays so also when the dump fails.
     pub was_frozen: bool,
     /// Where CRIU runs: not in the machine's own cgroups.
@@ -119,8 +120,17 @@ pub(crate) struct Restored {
 /// A directory of the host that a machine has: what it was dumped as, and where it is now.
 #[derive(Clone, Debug)]
 pub(crate) struct Outside {
+    /// The place in the machine.
     pub key: String,
     pub source: PathBuf,
+    pub read_only: bool,
+}
+
+impl Outside {
+    /// From the root on.
+    fn place(&self) -> &Path {
+        Path::new(self.key.trim_start_matches('/'))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -186,7 +196,9 @@ impl Criu {
                 Ok(())
             }
             Point::PostDump => {
-                links::refuse_in(options.images, options.volumes).map_err(at("keep deleted files"))?;
+                links::refuse_in(options.images, options.outside).map_err(at("keep deleted files"))?;
+                sockets::refuse_in(options.images, options.root, options.outside)
+                    .map_err(at("keep the sockets"))?;
                 links = links::hold(options.images, options.root).map_err(at("look for deleted files"))?;
                 timers::write_wound_up(options.images).map_err(at("wind up the timers"))?;
                 if opened.is_some_and(|opened| opened.closed) {
@@ -237,6 +249,7 @@ impl Criu {
     ) -> Result<Restored, CriuError> {
         let operation = Operation::Restore;
         let at = |step| move |source| CriuError::Step { operation, step, source };
+        sockets::refuse_in(options.images, options.root, options.outside).map_err(at("keep the sockets"))?;
         let locks = locks::read(options.images).map_err(at("read the locks of the dump"))?;
         links::sweep(options.images, options.root).map_err(at("remove what an earlier restore left"))?;
         let links = links::hold(options.images, options.root).map_err(at("look for deleted files"))?;

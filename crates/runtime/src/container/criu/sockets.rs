@@ -1,0 +1,249 @@
+//! Sockets with names, where making them again would write to a volume that is only read.
+//!
+//! For each socket that has a name in the files, CRIU removes what socket is there now and binds its own. It does so before
+//! anybody can say which volumes are read-only: a child would take its parent's socket away, in the volume they share. So
+//! such a dump is refused before CRIU starts; and where the machine itself is the one that reads, before it is written down,
+//! since it could not be woken.
+//!
+//! CRIU goes by the name that a process bound, whose links may lead elsewhere by now. It is followed here as it will be there.
+//! What cannot be followed is refused: a machine must not get to write by a link that nobody sees.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, fstat, readlinkat};
+
+use super::Outside;
+use super::image::malformed;
+use super::links::{self, FILES, FILES_MAGIC};
+use super::protobuf::{Fields, Malformed, Value};
+
+/// Of a record of an open file: that it is a Unix socket; of that, its name, and the directory of a relative one.
+const UNIX: u32 = 16;
+const UNIX_NAME: u32 = 11;
+const UNIX_DIRECTORY: u32 = 14;
+
+/// File systems that only the machine has. Links there are in the images, or the kernel's own.
+const UNSEEN: [&str; 2] = ["proc", "dev/shm"];
+
+/// As many as the kernel follows.
+const LINKS_MAX: u32 = 40;
+
+/// Refuses sockets with names in directories that are read-only here.
+pub(super) fn refuse_in(images: BorrowedFd<'_>, root: &Path, outside: &[Outside]) -> io::Result<()> {
+    if !outside.iter().any(|directory| directory.read_only) {
+        return Ok(());
+    }
+    let files = links::read(images, FILES)?;
+    let names = links::entries(&files, FILES_MAGIC).and_then(|files| names(&files)).map_err(malformed)?;
+    let view = View::open(root, outside)?;
+    for name in names {
+        let shown = name.display();
+        let why = match view.follow(&name)? {
+            Leads::Elsewhere => continue,
+            Leads::Into(directory) => {
+                format!("a process has a socket at `{shown}`, and `{}` is read-only here", directory.key)
+            }
+            Leads::Unseen => {
+                format!("a process has a socket at `{shown}`, which may lead into a volume that is read-only")
+            }
+        };
+        return Err(io::Error::other(why));
+    }
+    Ok(())
+}
+
+/// The names of all sockets that have one in the files.
+fn names(files: &[&[u8]]) -> Result<Vec<PathBuf>, Malformed> {
+    let mut found = Vec::new();
+    for file in files {
+        for field in Fields::of(file) {
+            let field = field?;
+            if let (UNIX, Value::Bytes(socket)) = (field.number, field.value) {
+                found.extend(name(socket)?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `None` of a socket without a name, or with one that is not in the files.
+fn name(socket: &[u8]) -> Result<Option<PathBuf>, Malformed> {
+    let (mut name, mut directory): (&[u8], &[u8]) = (&[], &[]);
+    for field in Fields::of(socket) {
+        let field = field?;
+        match (field.number, field.value) {
+            (UNIX_NAME, Value::Bytes(bytes)) => name = bytes,
+            (UNIX_DIRECTORY, Value::Bytes(bytes)) => directory = bytes,
+            _ => {}
+        }
+    }
+    // A name in the files ends with a zero byte, which is counted; one that begins with it is in no file.
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = || Path::new("/").join(OsStr::from_bytes(directory)).join(OsStr::from_bytes(name));
+    Ok((!name.is_empty()).then(path))
+}
+
+/// Where a name leads.
+#[derive(Debug)]
+enum Leads<'a> {
+    Elsewhere,
+    /// Into a directory that is read-only here.
+    Into(&'a Outside),
+    /// Where links cannot be read.
+    Unseen,
+}
+
+/// The machine's files, as it will see them.
+#[derive(Debug)]
+struct View<'a> {
+    root: OwnedFd,
+    outside: Vec<(&'a Outside, OwnedFd)>,
+}
+
+impl<'a> View<'a> {
+    fn open(root: &Path, outside: &'a [Outside]) -> io::Result<Self> {
+        let open = |directory: &'a Outside| Ok((directory, links::open_root(&directory.source)?));
+        let outside = outside.iter().map(open).collect::<io::Result<_>>()?;
+        Ok(Self { root: links::open_root(root)?, outside })
+    }
+
+    /// By name, link after link. A link at the very end, which CRIU does not follow, counts too: no socket is one.
+    fn follow(&self, name: &Path) -> io::Result<Leads<'a>> {
+        let mut ahead = steps(name);
+        let mut at = PathBuf::new();
+        let mut links = 0;
+        while let Some(step) = ahead.pop() {
+            match step.as_bytes() {
+                b"/" => at.clear(),
+                b"." => {}
+                b".." => {
+                    at.pop();
+                }
+                _ => at.push(&step),
+            }
+            let volume = self.outside.iter().find(|(directory, _)| at.starts_with(directory.place()));
+            let link = match volume {
+                Some((directory, _)) if directory.read_only => return Ok(Leads::Into(directory)),
+                Some((directory, source)) => {
+                    read_link(source, at.strip_prefix(directory.place()).unwrap_or(&at))?
+                }
+                None if !ahead.is_empty() && is_unseen(&at) => return Ok(Leads::Unseen),
+                None => read_link(&self.root, &at)?,
+            };
+            if let Some(target) = link {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Ok(Leads::Unseen);
+                }
+                at.pop();
+                ahead.extend(steps(&target));
+            }
+        }
+        Ok(Leads::Elsewhere)
+    }
+}
+
+/// The last first.
+fn steps(path: &Path) -> Vec<OsString> {
+    path.components().rev().map(|step| step.as_os_str().to_owned()).collect()
+}
+
+fn is_unseen(at: &Path) -> bool {
+    UNSEEN.iter().any(|place| at.starts_with(place) && at != Path::new(place))
+}
+
+/// `None` of what is no link, or not there.
+fn read_link(base: &OwnedFd, path: &Path) -> io::Result<Option<PathBuf>> {
+    let Some(file) = links::look(base, path)? else { return Ok(None) };
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::Symlink {
+        return Ok(None);
+    }
+    let target = readlinkat(&file, "", Vec::new())?;
+    Ok(Some(PathBuf::from(OsStr::from_bytes(target.as_bytes()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::fd::AsFd as _;
+    use std::os::unix::fs::symlink;
+
+    use super::super::image;
+    use super::super::protobuf::Message;
+    use super::*;
+
+    /// What is said of a machine with one socket, `/models` to read and `/data` to write.
+    fn said(name: &[u8], directory: &[u8]) -> Option<String> {
+        let [images, root, models, data] = [(); 4].map(|()| tempfile::tempdir().unwrap());
+        let at = |name: &str| root.path().join(name);
+        for made in ["models", "data", "run", "dev", "dev/shm", "var"] {
+            fs::create_dir(at(made)).unwrap();
+        }
+        symlink("/run", at("var/run")).unwrap();
+        symlink("/models/sub", at("run/absolute")).unwrap();
+        symlink("../var/../models", at("run/relative")).unwrap();
+        symlink("loop", at("run/loop")).unwrap();
+        symlink("/models", data.path().join("across")).unwrap();
+        let socket = Message::default().number(1, 7).bytes(UNIX_NAME, name).bytes(UNIX_DIRECTORY, directory);
+        let file = Message::default().number(1, 5).number(2, 7).message(UNIX, &socket);
+        fs::write(images.path().join(FILES), image::written(FILES_MAGIC, &[file])).unwrap();
+        let outside =
+            [("/models", &models, true), ("/data", &data, false)].map(|(key, source, read_only)| Outside {
+                key: key.to_owned(),
+                source: source.path().to_owned(),
+                read_only,
+            });
+        let directory = File::open(images.path()).unwrap();
+        refuse_in(directory.as_fd(), root.path(), &outside).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_socket_in_a_volume_that_is_only_read_is_refused_by_its_name() {
+        let expected = "a process has a socket at `/models/a.sock`, and `/models` is read-only here";
+        assert_eq!(said(b"/models/a.sock\0", b"").as_deref(), Some(expected));
+        assert_eq!(said(b"a.sock\0", b"/models").as_deref(), Some(expected));
+        for name in [&b"/data/a.sock\0"[..], b"/modelsx\0", b"/run/a.sock\0", b"/gone/a.sock\0"] {
+            assert_eq!(said(name, b""), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_socket_without_a_name_in_the_files_is_in_nobodys_way() {
+        for name in [&b""[..], b"\0/models/a.sock"] {
+            assert_eq!(said(name, b""), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn links_are_followed_as_they_will_be_and_what_cannot_be_followed_is_refused() {
+        for name in [
+            "/run/absolute/a.sock",
+            "/var/run/relative/a.sock",
+            "/run/../models/a.sock",
+            "/data/across/a.sock",
+            "/run/loop/a.sock",
+            "/proc/self/cwd/a.sock",
+            "/dev/shm/folder/a.sock",
+        ] {
+            assert!(said(name.as_bytes(), b"").is_some(), "{name}");
+        }
+        for name in ["/var/run/a.sock", "/dev/shm/a.sock", "/dev/shm/../a.sock", "/data/folder/a.sock"] {
+            assert_eq!(said(name.as_bytes(), b""), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn broken_images_are_refused_where_it_matters() {
+        let images = tempfile::tempdir().unwrap();
+        fs::write(images.path().join(FILES), b"nonsense").unwrap();
+        let directory = File::open(images.path()).unwrap();
+        let outside =
+            |read_only| Outside { key: "/data".to_owned(), source: images.path().to_owned(), read_only };
+        assert!(refuse_in(directory.as_fd(), images.path(), &[outside(false)]).is_ok());
+        assert!(refuse_in(directory.as_fd(), images.path(), &[outside(true)]).is_err());
+    }
+}
