@@ -99,6 +99,30 @@ async fn what_is_written_to_a_volume_is_on_the_host_and_what_is_read_only_stays(
     assert!(!mounted.contains(data.to_str().unwrap()), "nothing of it is the host's");
 }
 
+/// What files share counts against the quota of the one that wrote it, and a volume's quota is not the machine's.
+#[tokio::test]
+async fn contents_are_shared_among_a_machines_own_files_but_with_no_volume() {
+    let host = Host::new();
+    let ioctl = |request: u32| format!("call {} 99 {request:#x} 99", libc::SYS_ioctl);
+    let mut commands = [0x4004_9409, 0x4020_940d, 0xc018_9436].map(ioctl).to_vec();
+    commands.push(format!("call {} 99 0 99 0 1 0", libc::SYS_copy_file_range));
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    // Of files that are not open: this far a call comes that is let through.
+    let let_through = [libc::EBADF; 4];
+    let refused = [libc::EOPNOTSUPP, libc::EOPNOTSUPP, libc::EOPNOTSUPP, libc::EXDEV];
+    for (mode, expected) in
+        [(None, let_through), (Some(MountMode::Rw), refused), (Some(MountMode::Ro), refused)]
+    {
+        let plot = host.plot();
+        let mount = |mode| Mount { source: host.volume(), target: "/data".parse().unwrap(), mode };
+        let mounts = mode.map(mount).into_iter().collect();
+        let options = BootOptions { mounts, ..options(&plot, LIMITS, &commands) };
+        host.runtime.boot(&plot.id, options).await.unwrap();
+        assert_eq!(plot.answers(), expected.map(|errno| format!("errno {errno}")), "{mode:?}");
+        host.runtime.destroy(&plot.id).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_link_in_a_volumes_place_moves_no_mount() {
     let host = Host::new();

@@ -32,7 +32,7 @@ use message::{Answer, At as _, Request, receive, send};
 pub(crate) use message::{EmulatorPlan, Failure, MountPlan, Plan};
 pub(crate) use mounts::{open_beneath, set_access};
 
-use crate::container::seccomp;
+use crate::container::seccomp::{self, Reflinks};
 
 /// The launcher role: call it first thing in `main`, before any thread starts. The daemon's socket is standard input.
 pub fn launcher_main() -> ! {
@@ -50,15 +50,19 @@ pub fn launcher_main() -> ! {
 /// Answers requests until the daemon hangs up.
 fn serve() -> io::Result<()> {
     stage::become_launcher();
-    let filter = seccomp::program();
+    let plain = seccomp::program(Reflinks::Allowed);
+    let with_volumes = seccomp::program(Reflinks::Refused);
     let daemon = io::stdin();
     while let Some((request, descriptors)) = receive::<Request>(daemon.as_fd())? {
         let (answer, pidfd) = match request {
-            Request::Probe => (stage::probe(&filter), None),
-            Request::Launch(plan) => match launch(&plan, descriptors, &filter) {
-                Ok((pid, pidfd)) => (Answer::Launched { pid }, Some(pidfd)),
-                Err(failure) => (Answer::Failed(failure), None),
-            },
+            Request::Probe => (stage::probe(&plain), None),
+            Request::Launch(plan) => {
+                let filter = if plan.mounts.is_empty() { &plain } else { &with_volumes };
+                match launch(&plan, descriptors, filter) {
+                    Ok((pid, pidfd)) => (Answer::Launched { pid }, Some(pidfd)),
+                    Err(failure) => (Answer::Failed(failure), None),
+                }
+            }
             Request::Emulate(plan) => match emulate(&plan, descriptors) {
                 Ok((pid, pidfd)) => (Answer::Launched { pid }, Some(pidfd)),
                 Err(failure) => (Answer::Failed(failure), None),

@@ -114,6 +114,29 @@ async fn who_listens_in_a_volume_cannot_become_a_reader_and_the_socket_stays() {
     host.runtime.destroy(&plot.id).await.unwrap();
 }
 
+/// The way around a quota that is closed at a boot is closed after a restore.
+#[tokio::test(flavor = "multi_thread")]
+async fn contents_are_not_shared_with_a_volume_after_a_restore_either() {
+    let host = Host::keeping();
+    let (plot, volume) = (host.plot(), host.volume());
+    let mounts = || mount(&volume, MountMode::Rw);
+    let asking = format!("call-on /data/answer {} 99 0 99 0 1 0", libc::SYS_copy_file_range);
+    let machine = boot(&host, &plot, mounts(), &[&asking]).await;
+    let answered = || fs::read_to_string(volume.join("answer")).ok();
+    poll("an answer", || answered().is_some());
+    let kept = dump(&host, &plot, machine, mounts()).await;
+    let expected = format!("errno {}", libc::EXDEV);
+    assert_eq!(answered().as_deref(), Some(expected.as_str()));
+    host.runtime.destroy(&plot.id).await.unwrap();
+    fs::remove_file(volume.join("answer")).unwrap();
+
+    restore(&host, &plot, RestoreOptions { mounts: mounts(), ..plainly(&plot, &kept) }).await;
+    host.runtime.resume(&plot.id).await.unwrap();
+    poll("an answer of the restored one", || answered().is_some());
+    assert_eq!(answered().as_deref(), Some(expected.as_str()));
+    host.runtime.destroy(&plot.id).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_deleted_in_a_volume_while_it_is_open_is_in_the_way_of_a_dump() {
     let host = Host::keeping();

@@ -3,13 +3,16 @@
 //! One filter, an allow-list ([`table`]): what is not in it fails with `EPERM`. It is loaded while PID 1 still has its
 //! capabilities, because `no_new_privs` stays off: `sudo` works inside, and every process of the sandbox inherits the
 //! filter whatever it becomes. There is no way to take a filter off again.
+//!
+//! A machine with volumes has a narrower one ([`Reflinks`]). That is settled at its boot: volumes come and go only between a
+//! stop and a boot, and a dump keeps filters.
 
 mod program;
 mod table;
 
 use std::io;
 
-pub use program::{Instruction, program};
+pub use program::{Instruction, Reflinks, program};
 pub use table::{ALLOWED, CLONE3, Call, JUDGED, NEWEST_KNOWN, UNFILTERED, UNKNOWN};
 
 /// What the filter answers to a system call number of this architecture.
@@ -24,7 +27,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// What the table says about a number, for tests that compare it with what a sandbox meets; not said about
+/// What the table says about a number, for tests that compare it with what a sandbox without volumes meets; not said about
 /// [`UNFILTERED`].
 pub fn verdict(number: u32) -> Verdict {
     let has = |calls: &[Call]| calls.iter().any(|call| call.number() == Some(number));

@@ -4,6 +4,7 @@
 //!   another architecture's ABI (int 0x80, x32, 32-bit ARM) ──► EPERM
 //!   a number beyond the table, clone3, keys, Landlock ───────► ENOSYS
 //!   clone, unshare, ioctl, personality, socket ──────────────► by their arguments
+//!   reflinks, in a machine with volumes ─────────────────────► EOPNOTSUPP, EXDEV
 //!   in the table ────────────────────────────────────────────► allowed
 //!   anything else ───────────────────────────────────────────► EPERM
 //! ```
@@ -62,6 +63,15 @@ const IOCTLS_REFUSED: [u32; 9] = [
     0x4008_941a, // BTRFS_IOC_SUBVOL_SETFLAGS: a root made read-only could not be started again
 ];
 
+/// Requests that have two files share their contents on the disk. Btrfs has them by the same numbers.
+const IOCTLS_OF_REFLINKS: [u32; 3] = [
+    0x4004_9409, // FICLONE
+    0x4020_940d, // FICLONERANGE
+    0xc018_9436, // FIDEDUPERANGE
+];
+/// Another way to the same, where files are on one disk.
+const COPY_FILE_RANGE: &str = "copy_file_range";
+
 /// Plain Linux, its 32-bit look, the old version number, asking, and a debugger's fixed addresses.
 const PERSONALITIES_ALLOWED: [u32; 6] = [0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
 
@@ -72,6 +82,8 @@ const SOCKET_FAMILIES_ALLOWED: [u32; 5] = [1, 2, 10, 16, 17];
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+const EXDEV: u32 = libc::SECCOMP_RET_ERRNO | libc::EXDEV as u32;
+const EOPNOTSUPP: u32 = libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32;
 const EAFNOSUPPORT: u32 = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32;
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -81,8 +93,18 @@ const JUMP_GREATER_OR_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const JUMP_ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// The whole filter. Building it takes microseconds; the launcher does it once.
-pub fn program() -> Vec<Instruction> {
+/// Whether files may share their contents on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reflinks {
+    Allowed,
+    /// For a machine with volumes, which are on one disk with its own files. What two files share counts against the quota of
+    /// the one that wrote it, however long the other keeps it: by way of a volume either quota could be passed. What programs
+    /// are answered is what other disks say, and they copy.
+    Refused,
+}
+
+/// The whole filter. Building it takes microseconds; the launcher does it once for each kind of machine.
+pub fn program(reflinks: Reflinks) -> Vec<Instruction> {
     let mut code = vec![
         statement(LOAD, ARCH),
         jump(JUMP_EQUAL, ARCHITECTURE, 1, 0),
@@ -91,7 +113,7 @@ pub fn program() -> Vec<Instruction> {
         jump(JUMP_ANY_BIT, X32_BIT, 0, 1),
         statement(RETURN, EPERM),
     ];
-    code.extend(search(&spans()));
+    code.extend(search(&spans(reflinks), reflinks));
     code
 }
 
@@ -110,7 +132,7 @@ enum Answer {
 }
 
 /// All numbers there are, cut into spans.
-fn spans() -> Vec<Span> {
+fn spans(reflinks: Reflinks) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for number in 0..=NEWEST_KNOWN + 1 {
         let is = |call: &&super::Call| call.number() == Some(number);
@@ -118,8 +140,13 @@ fn spans() -> Vec<Span> {
             Some(call) => Answer::Judged(call.name),
             None if number == CLONE3 || number > NEWEST_KNOWN => Answer::Always(ENOSYS),
             None if UNKNOWN.iter().any(|call| is(&call)) => Answer::Always(ENOSYS),
-            None if ALLOWED.iter().any(|call| is(&call)) => Answer::Always(ALLOW),
-            None => Answer::Always(EPERM),
+            None => match ALLOWED.iter().find(is) {
+                Some(call) if reflinks == Reflinks::Refused && call.name == COPY_FILE_RANGE => {
+                    Answer::Always(EXDEV)
+                }
+                Some(_) => Answer::Always(ALLOW),
+                None => Answer::Always(EPERM),
+            },
         };
         if spans.last().is_none_or(|last| last.answer != answer) {
             spans.push(Span { first: number, answer });
@@ -130,15 +157,15 @@ fn spans() -> Vec<Span> {
 
 /// A binary search for the number's span. The kernel runs a new filter once for every number there is, to remember
 /// what it may always allow: at each boot, so a program that tried the spans one by one would cost 0.2 ms.
-fn search(spans: &[Span]) -> Vec<Instruction> {
+fn search(spans: &[Span], reflinks: Reflinks) -> Vec<Instruction> {
     if let [only] = spans {
         return match only.answer {
             Answer::Always(value) => vec![statement(RETURN, value)],
-            Answer::Judged(name) => judge(name),
+            Answer::Judged(name) => judge(name, reflinks),
         };
     }
     let (below, from) = spans.split_at(spans.len() / 2);
-    let (left, right) = (search(below), search(from));
+    let (left, right) = (search(below, reflinks), search(from, reflinks));
     let mut code = match u8::try_from(left.len()) {
         Ok(skip) => vec![jump(JUMP_GREATER_OR_EQUAL, from[0].first, skip, 0)],
         // A conditional jump reaches 255 instructions.
@@ -156,11 +183,11 @@ fn search(spans: &[Span]) -> Vec<Instruction> {
 }
 
 /// Instructions that end in a verdict about the call's arguments.
-fn judge(name: &str) -> Vec<Instruction> {
+fn judge(name: &str, reflinks: Reflinks) -> Vec<Instruction> {
     match name {
         "clone" => refuse_bits(ARGUMENT_0, NEW_NAMESPACES),
         "unshare" => refuse_bits(ARGUMENT_0, NEW_NAMESPACES | NEW_TIME_NAMESPACE),
-        "ioctl" => one_of(ARGUMENT_1, &IOCTLS_REFUSED, EPERM, ALLOW),
+        "ioctl" => ioctl(reflinks),
         "personality" => one_of(ARGUMENT_0, &PERSONALITIES_ALLOWED, ALLOW, EPERM),
         "socket" => one_of(ARGUMENT_0, &SOCKET_FAMILIES_ALLOWED, ALLOW, EAFNOSUPPORT),
         unknown => unreachable!("`{unknown}` is in JUDGED but nothing judges it"),
@@ -176,14 +203,26 @@ fn refuse_bits(argument: u32, bits: u32) -> Vec<Instruction> {
     ]
 }
 
+fn ioctl(reflinks: Reflinks) -> Vec<Instruction> {
+    let mut code = vec![statement(LOAD, ARGUMENT_1)];
+    code.extend(answers(&IOCTLS_REFUSED, EPERM));
+    if reflinks == Reflinks::Refused {
+        code.extend(answers(&IOCTLS_OF_REFLINKS, EOPNOTSUPP));
+    }
+    code.push(statement(RETURN, ALLOW));
+    code
+}
+
 fn one_of(argument: u32, values: &[u32], listed: u32, otherwise: u32) -> Vec<Instruction> {
     let mut code = vec![statement(LOAD, argument)];
-    for value in values {
-        code.push(jump(JUMP_EQUAL, *value, 0, 1));
-        code.push(statement(RETURN, listed));
-    }
+    code.extend(answers(values, listed));
     code.push(statement(RETURN, otherwise));
     code
+}
+
+/// Ends with the answer if what was loaded is one of the values, and goes on otherwise.
+fn answers(values: &[u32], answer: u32) -> impl Iterator<Item = Instruction> {
+    values.iter().flat_map(move |value| [jump(JUMP_EQUAL, *value, 0, 1), statement(RETURN, answer)])
 }
 
 const fn statement(code: u32, value: u32) -> Instruction {
@@ -254,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_program_says_what_the_table_says() {
-        let program = program();
+        let program = program(Reflinks::Allowed);
         assert!(program.len() < 4096, "{} instructions are more than the kernel takes", program.len());
         for number in (0..2 * NEWEST_KNOWN).chain([X32_BIT, X32_BIT | 1, u32::MAX]) {
             let answer = run(&program, ARCHITECTURE, number, [0, 0]);
@@ -269,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_foreign_architecture_is_refused_whatever_it_calls() {
-        let program = program();
+        let program = program(Reflinks::Refused);
         for number in 0..2 * NEWEST_KNOWN {
             assert_eq!(run(&program, 0x4000_0003, number, [0, 0]), EPERM);
             assert_eq!(run(&program, ARCHITECTURE, number | X32_BIT, [0, 0]), EPERM);
@@ -278,7 +317,7 @@ mod tests {
 
     #[test]
     fn arguments_are_judged() {
-        let program = program();
+        let program = program(Reflinks::Allowed);
         let check = |name: &str, arguments: [u32; 2], expected: u32| {
             assert_eq!(
                 run(&program, ARCHITECTURE, number(name), arguments),
@@ -304,6 +343,29 @@ mod tests {
         check("socket", [2, 0], ALLOW);
         for family in [38, 40, 31, 21] {
             check("socket", [family, 0], EAFNOSUPPORT);
+        }
+    }
+
+    #[test]
+    fn with_volumes_contents_are_copied_and_nothing_else_is_different() {
+        let (without, with) = (program(Reflinks::Allowed), program(Reflinks::Refused));
+        assert!(with.len() < 4096, "{} instructions are more than the kernel takes", with.len());
+        let both = |number, arguments| {
+            [&without, &with].map(|program| run(program, ARCHITECTURE, number, arguments))
+        };
+        let copy = ALLOWED.iter().find(|call| call.name == COPY_FILE_RANGE).unwrap().number().unwrap();
+        assert_eq!(both(copy, [3, 0]), [ALLOW, EXDEV]);
+        let ioctl = number("ioctl");
+        for request in IOCTLS_OF_REFLINKS {
+            assert_eq!(both(ioctl, [4, request]), [ALLOW, EOPNOTSUPP], "{request:#x}");
+        }
+        for request in IOCTLS_REFUSED.into_iter().chain([0x5401]) {
+            let [without, with] = both(ioctl, [4, request]);
+            assert_eq!(without, with, "{request:#x}");
+        }
+        for number in (0..2 * NEWEST_KNOWN).filter(|number| *number != copy) {
+            let [without, with] = both(number, [0, 0]);
+            assert_eq!(without, with, "{number}");
         }
     }
 }
