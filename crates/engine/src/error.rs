@@ -301,7 +301,7 @@ impl EngineError {
             }
             Self::ShelfNotFound { .. } => Some("`burrow volume ls` lists the volumes there are"),
             Self::ShelfSnapshotNotFound { .. } => Some("`burrow volume snapshot ls` lists those of a volume"),
-            Self::NoVolumes { .. } => Some("`--driver container` can have them"),
+            Self::NoVolumes { .. } => Some("`--isolation container` can have them"),
             Self::VolumesDiffer { .. } => Some("leave them out, or stop it and `burrow update` them"),
             Self::VolumesInPlace { .. } => Some("`burrow stop` it first"),
             Self::VolumeMissing { .. } | Self::OtherVolumes { .. } | Self::VolumesStay { .. } => {

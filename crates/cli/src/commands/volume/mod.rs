@@ -25,7 +25,7 @@ use crate::print::{self, Format, quantity, table};
 Examples:
   burrow volume create models --size 20G
   burrow run --rm --volume models:/models -- ./download       writes to it
-  burrow create web --volume models:/models:ro                reads it
+  burrow create --name web --volume models:/models:ro         reads it
   burrow volume snapshot create models --name good
   burrow volume restore models good
   burrow volume create models-2 --from vsn…
