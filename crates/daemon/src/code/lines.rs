@@ -15,6 +15,14 @@ use crate::rest::error::ApiError;
 /// Of one line; what reads ours takes 8 MiB.
 const LINE_BYTES_MAX: usize = (8 << 20) - (64 << 10);
 
+/// Of what the values of one line take once they are read, which may be a hundred times its length. The bridge leaves out what
+/// would be more.
+const LINE_HELD_MAX: usize = 64 << 20;
+
+/// What reading an object makes, and a value in a list.
+const OBJECT_BYTES: usize = 700;
+const VALUE_BYTES: usize = 64;
+
 /// The events of one run.
 #[derive(Debug)]
 pub(crate) struct Lines {
@@ -129,6 +137,9 @@ fn event(line: &[u8]) -> Result<Option<CodeEvent>, ApiError> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
+    if held(line) > LINE_HELD_MAX {
+        return Err(misbehaves());
+    }
     let line: Line = serde_json::from_slice(line).map_err(|error| misbehaves().cause(error))?;
     Ok(match line {
         Line::Stdout { text } => Some(CodeEvent::Stdout { text }),
@@ -142,9 +153,36 @@ fn event(line: &[u8]) -> Result<Option<CodeEvent>, ApiError> {
     })
 }
 
+/// About how much RAM the values of a JSON text take, besides the text itself.
+pub(crate) fn held(json: &[u8]) -> usize {
+    let (mut bytes, mut in_text, mut escaped) = (0_usize, false, false);
+    for byte in json {
+        match (in_text, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_text = !in_text,
+            (true, _) => {}
+            (false, b'{') => bytes += OBJECT_BYTES,
+            (false, b'[' | b',') => bytes += VALUE_BYTES,
+            (false, _) => {}
+        }
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_would_grow_a_hundredfold_is_not_read() {
+        let many = "{\"\":0},".repeat(1 << 20);
+        let line = format!(r#"{{"type":"result","json":[{many}0]}}"#);
+        assert!(line.len() < LINE_BYTES_MAX);
+        assert!(event(line.as_bytes()).is_err());
+        let long = format!(r#"{{"type":"result","text":"{}"}}"#, r#"{[,\"]}"#.repeat(1 << 19));
+        assert!(event(long.as_bytes()).is_ok(), "a text is a text, whatever it is of");
+    }
 
     #[track_caller]
     fn check(line: &str, expected: Option<CodeEvent>) {

@@ -17,11 +17,12 @@ mod start;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
 use burrow_api::ErrorCode;
-use burrow_model::{SandboxId, TenantId};
+use burrow_model::{SandboxId, State, TenantId};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, StatusCode};
@@ -32,13 +33,16 @@ use serde::de::DeserializeOwned;
 use crate::gateway::{self, Unanswered};
 use crate::rest::App;
 use crate::rest::error::ApiError;
-pub(crate) use lines::Lines;
+pub(crate) use lines::{Lines, held};
 
 /// Where the bridge listens inside, and where clients of E2B's look for theirs.
 pub(crate) const CODE_PORT: u16 = 49999;
 
 /// Of an answer that is there as a whole: lists of contexts, and errors.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// For such an answer, once it has begun.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
 
 /// Of sandboxes whose bridge is known to run: more are forgotten, and looked at again.
 const KNOWN_MAX: usize = 4096;
@@ -112,9 +116,10 @@ impl Interpreter {
         }
     }
 
-    /// Asks a bridge that runs; `None` where there is none, and so nothing to tell.
+    /// Asks a bridge that runs; `None` where there is none, and so nothing to tell. Starts nothing.
     pub(crate) async fn ask_if_running(&self, question: &Question) -> Result<Option<Response>, ApiError> {
-        if !self.is_listening().await? {
+        let row = self.app.engine.get(&self.tenant, &self.sandbox).await?;
+        if matches!(row.state, State::Stopped | State::Failed) || !self.is_listening().await? {
             return Ok(None);
         }
         match self.send(question).await {
@@ -180,9 +185,10 @@ pub(crate) async fn succeeded(response: Response) -> Result<Response, ApiError> 
 }
 
 async fn whole(response: Response) -> Result<Bytes, ApiError> {
-    match Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await {
-        Ok(whole) => Ok(whole.to_bytes()),
-        Err(_) => Err(misbehaves()),
+    let read = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect();
+    match tokio::time::timeout(ANSWER_TIME, read).await {
+        Ok(Ok(whole)) => Ok(whole.to_bytes()),
+        Ok(Err(_)) | Err(_) => Err(misbehaves()),
     }
 }
 

@@ -30,6 +30,7 @@ use super::address::{self, Form, Target};
 use super::headers::is_upgrade;
 use super::page::takes_html;
 use super::token::{Claim, TOKEN_PREFIX};
+use crate::code::CODE_PORT;
 use crate::rest::App;
 use crate::rest::error::ApiError;
 
@@ -201,6 +202,10 @@ pub(super) async fn admit(
         Ok(admitted) => return Ok(admitted),
         Err(refusal) => refusal,
     };
+    // Running code is as much as a command: that port is not for anybody, whatever else is public.
+    if target.port == CODE_PORT {
+        return Err(refusal);
+    }
     // Anybody is anybody, also one whose key or link is worth nothing here.
     match public(app, target).await? {
         Some(admitted) => Ok(admitted),

@@ -18,9 +18,9 @@ use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
 use super::refusals::{ByGuest, Common, WithBody};
 use super::sandboxes::SandboxPath;
-use super::stream::{lines, shutting_down};
+use super::stream::lines;
 use super::{App, PageParams, Segments, cut};
-use crate::code::{Interpreter, Lines, Question, done, read, succeeded};
+use crate::code::{Interpreter, Lines, Question, done, held, read, succeeded};
 use crate::convert::{check_path, check_variables};
 
 const LANGUAGE: &str = "python";
@@ -32,8 +32,10 @@ const CODE_BYTES_MAX: usize = 1 << 20;
 const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
-/// Results of a run that was waited for: no more than a bridge lets through, with some room for how they are written.
+/// Results of a run that was waited for: no more than a bridge lets through, with some room for how they are written; and of
+/// what they take as values.
 const RESULTS_BYTES_MAX: usize = 24 << 20;
+const RESULTS_HELD_MAX: usize = 96 << 20;
 
 /// Names a context.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -274,7 +276,7 @@ fn followed(app: Arc<App>, events: Lines) -> impl Stream<Item = CodeEvent> + Sen
     stream::unfold(Some((app, events)), |state| async move {
         let (app, mut events) = state?;
         let event = match app.draining.run_until_cancelled(events.next()).await {
-            None => CodeEvent::Broken { error: shutting_down() },
+            None => CodeEvent::Broken { error: shutting_down().into_detail() },
             Some(Ok(event)) => event,
             Some(Err(error)) => CodeEvent::Broken { error: error.into_detail() },
         };
@@ -288,11 +290,16 @@ fn followed(app: Arc<App>, events: Lines) -> impl Stream<Item = CodeEvent> + Sen
     })
 }
 
+fn shutting_down() -> ApiError {
+    ApiError::new(ErrorCode::Busy, "the daemon is shutting down")
+        .hint("the code was interrupted; what it had set so far is kept, and can be used in a moment")
+}
+
 async fn collected(app: &App, mut events: Lines) -> Result<CodeRun, ApiError> {
     let mut gathered = Gathered::default();
     loop {
         let event = app.draining.run_until_cancelled(events.next()).await;
-        let event = event.ok_or_else(|| ApiError::new(ErrorCode::Busy, "the daemon is shutting down"))??;
+        let event = event.ok_or_else(shutting_down)??;
         match event {
             CodeEvent::Stdout { text } => gathered.truncated |= append(&mut gathered.stdout, &text),
             CodeEvent::Stderr { text } => gathered.truncated |= append(&mut gathered.stderr, &text),
@@ -323,14 +330,17 @@ struct Gathered {
     stderr: String,
     results: Vec<burrow_api::CodeResult>,
     results_bytes: usize,
+    results_held: usize,
     error: Option<burrow_api::CodeError>,
     truncated: bool,
 }
 
 impl Gathered {
     fn show(&mut self, result: burrow_api::CodeResult) {
-        self.results_bytes += serde_json::to_string(&result).map_or(0, |text| text.len());
-        if self.results_bytes > RESULTS_BYTES_MAX {
+        let text = serde_json::to_vec(&result).unwrap_or_default();
+        self.results_bytes += text.len();
+        self.results_held += size_of::<burrow_api::CodeResult>() + held(&text);
+        if self.results_bytes > RESULTS_BYTES_MAX || self.results_held > RESULTS_HELD_MAX {
             self.truncated = true;
         } else {
             self.results.push(result);

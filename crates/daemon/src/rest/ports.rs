@@ -29,6 +29,7 @@ use super::refusals::{ByGuest, ByPort, Common, Named, WithBody};
 use super::sandboxes::SandboxPath;
 use super::stream::shutting_down;
 use super::{App, PageParams, Segments, page};
+use crate::code::CODE_PORT;
 use crate::gateway::{Claim, Links, Slot};
 
 /// Largest message a client may send; larger ones end the connection with 1009.
@@ -130,6 +131,10 @@ pub(crate) async fn publish(
     Segments(path): Segments<PortPath>,
 ) -> Result<StatusCode, ApiError> {
     let port = path.port()?;
+    if port == CODE_PORT {
+        return Err(ApiError::invalid(format!("port {port} runs code, and is not for anybody"))
+            .hint("let your server listen on another port, or give out a link: `burrow port url`"));
+    }
     let id = caller.sandbox(&app, &path.sandbox).await?;
     app.engine.publish_port(caller.tenant(), &id, port).await?;
     Ok(StatusCode::NO_CONTENT)

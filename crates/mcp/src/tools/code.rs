@@ -1,6 +1,7 @@
 //! Code that keeps its variables.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use burrow_api::{CodeResult, CodeRun, RunCode};
 use rmcp::handler::server::wrapper::Parameters;
@@ -17,8 +18,18 @@ use crate::server::Server;
 const PATIENCE_SECONDS: u64 = 50;
 const PATIENCE_SECONDS_MAX: u64 = 600;
 
-/// A larger picture is told of only: clients put a bound to what an answer may hold.
+/// Besides the code's own time: for a sandbox to wake and an interpreter to start.
+const START_SECONDS: u64 = 130;
+
+/// A larger picture is told of only: clients put a bound to what an answer may hold. So are more than these.
 const PICTURE_BYTES_MAX: usize = 1 << 20;
+const PICTURES_MAX: usize = 8;
+
+/// Of each piece, however much came before it.
+const SHOWN_MIN: usize = 200;
+
+/// Results beyond these are only counted: they would fill what a model can read.
+const RESULTS_MAX: usize = 20;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -59,8 +70,15 @@ impl Server {
             timeout_ms: Some(patience * 1000),
             ..RunCode::default()
         };
-        let run = self.place.client.run_code_to_end(&sandbox, &context, &request).await;
-        Ok(told(&run.map_err(failed("run the code"))?))
+        let run = self.place.client.run_code_to_end(&sandbox, &context, &request);
+        match tokio::time::timeout(Duration::from_secs(patience + START_SECONDS), run).await {
+            Ok(run) => Ok(told(&run.map_err(failed("run the code"))?)),
+            Err(_) => Err(format!(
+                "the interpreter is busy with another run that does not end; `burrow context restart {sandbox} {context}` \
+                 begins it anew, without its variables"
+            )
+            .into()),
+        }
     }
 }
 
@@ -74,26 +92,36 @@ fn told(run: &CodeRun) -> CallToolResult {
         summary.push_str("; more was written than is shown");
     }
     let mut blocks = vec![ContentBlock::text(summary)];
+    let mut room = cut::SHOWN;
     let mut say = |title: &str, text: &str| {
         if !text.is_empty() {
-            blocks.push(ContentBlock::text(format!("{title}:\n{}", cut::ends(text, cut::SHOWN))));
+            // All share the room that one answer has; each may say at least what it is.
+            let shown = cut::ends(text, room.max(SHOWN_MIN));
+            room = room.saturating_sub(shown.len());
+            blocks.push(ContentBlock::text(format!("{title}:\n{shown}")));
         }
     };
     say("stdout", &run.stdout);
     say("stderr", &run.stderr);
-    for result in &run.results {
+    for result in run.results.iter().take(RESULTS_MAX) {
         say("result", &in_words(result));
+    }
+    if run.results.len() > RESULTS_MAX {
+        say("results", &format!("{} more are not shown", run.results.len() - RESULTS_MAX));
     }
     if let Some(error) = &run.error {
         say("error", &format!("{}: {}\n{}", error.name, error.value, plain(&error.traceback)));
     }
-    for result in &run.results {
-        for (picture, kind) in [(&result.png, "image/png"), (&result.jpeg, "image/jpeg")] {
-            if let Some(picture) = picture.as_ref().filter(|picture| picture.len() <= PICTURE_BYTES_MAX) {
-                blocks.push(ContentBlock::image(picture.split_whitespace().collect::<String>(), kind));
-            }
-        }
-    }
+    let pictures = run.results.iter().flat_map(|result| {
+        [(result.png.as_ref(), "image/png"), (result.jpeg.as_ref(), "image/jpeg")]
+            .into_iter()
+            .filter_map(|(picture, kind)| Some((picture?, kind)))
+    });
+    let pictures = pictures.filter(|(picture, _)| picture.len() <= PICTURE_BYTES_MAX).take(PICTURES_MAX);
+    blocks
+        .extend(pictures.map(|(picture, kind)| {
+            ContentBlock::image(picture.split_whitespace().collect::<String>(), kind)
+        }));
     CallToolResult::success(blocks)
 }
 
@@ -159,6 +187,15 @@ mod tests {
         assert_eq!(content[1]["text"], "stdout:\nhello\n");
         assert_eq!(content[2]["text"], "result:\n<Figure>");
         assert_eq!((&content[3]["data"], &content[3]["mimeType"]), (&"aGk=".into(), &"image/png".into()));
+    }
+
+    #[test]
+    fn much_is_cut_and_counted() {
+        let long = CodeResult { text: Some("x".repeat(cut::SHOWN)), ..CodeResult::default() };
+        let told = told(&CodeRun { results: vec![long; 1000], ..run() });
+        let told = serde_json::to_value(told).unwrap();
+        assert!(told.to_string().len() < 2 * cut::SHOWN);
+        assert_eq!(told["content"][RESULTS_MAX + 1]["text"], "results:\n980 more are not shown");
     }
 
     #[test]

@@ -122,7 +122,12 @@ impl Session<'_> {
         let what = || format!("could not run code in sandbox `{}`", self.sandbox);
         let request = RunCode { code, ..self.request.clone() };
         let mut interrupts = signal(SignalKind::interrupt()).or_fail(what)?;
-        let mut events = self.client.run_code(self.sandbox, &self.context, &request).await.or_fail(what)?;
+        let asked = self.client.run_code(self.sandbox, &self.context, &request);
+        // Before there is an answer, the interpreter may be starting: leaving ends what it was asked for.
+        let mut events = tokio::select! {
+            events = asked => events.or_fail(what)?,
+            Some(()) = interrupts.recv() => return Ok(CodeRunStatus::Interrupted),
+        };
         let mut interrupted = false;
         loop {
             let event = tokio::select! {
@@ -132,13 +137,16 @@ impl Session<'_> {
                         return Ok(CodeRunStatus::Interrupted);
                     }
                     interrupted = true;
-                    self.client.interrupt_code(self.sandbox, &self.context).await.or_fail(what)?;
+                    tokio::select! {
+                        told = self.client.interrupt_code(self.sandbox, &self.context) => told.or_fail(what)?,
+                        Some(()) = interrupts.recv() => return Ok(CodeRunStatus::Interrupted),
+                    }
                     continue;
                 }
             };
             let Some(event) = event else {
                 return Err(Failure::new(what())
-                    .hint("the daemon ended the stream; the code may go on")
+                    .hint("the daemon ended the stream, and the code was interrupted; its variables are kept")
                     .into());
             };
             self.shown.show(&event)?;

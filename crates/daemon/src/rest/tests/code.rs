@@ -257,6 +257,11 @@ async fn e2b_clients_run_code_by_token_or_key_also_where_ports_are_public() {
     assert_eq!(execute(&world, "nonsense", &[("x-access-token", token)]).await.status, 502);
     let read = world.new_key(Scope::Read, None).await;
     assert_eq!(execute(&world, id, &[("x-api-key", &read)]).await.status, 403);
+    let by_path = |request: http::request::Builder| request.body(Body::from(r#"{"code":"1"}"#)).unwrap();
+    let path = format!("/p/{id}/49999/execute");
+    assert_eq!(world.raw(by_path(Request::post(&path))).await.status, 401, "this way in is watched, too");
+    let publish = world.send("PUT", &format!("/v1/sandboxes/{id}/ports/49999")).await;
+    publish.refused(400, "invalid_request");
     let host = format!("49999-{id}.localhost:7700");
     let by_host = Request::post("/execute").header("host", &host).header("x-access-token", token);
     world.raw(by_host.body(Body::from(r#"{"code":"1"}"#)).unwrap()).await.expect(200);
