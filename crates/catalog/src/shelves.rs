@@ -62,7 +62,14 @@ impl Catalog {
     ) -> Result<Vec<ShelfSnapshotId>, CatalogError> {
         let (tenant, id) = (tenant.clone(), id.clone());
         self.write(Manner::UPKEEP, move |connection| {
-            let row = find_at_rest(connection, &tenant, &id)?;
+            let row = match find(connection, &tenant, &id)?.ok_or_else(|| unknown(id.as_str()))? {
+                // Begun before, and not done: what is left of it.
+                row if row.shelf.state == ShelfState::Removing => {
+                    let left = snapshots::of_shelf(connection, &id)?;
+                    return Ok(left.into_iter().map(|snapshot| snapshot.snapshot.id).collect());
+                }
+                _ => find_at_rest(connection, &tenant, &id)?,
+            };
             let by: Vec<SandboxId> =
                 mounts::of_shelf(connection, &id)?.into_iter().map(|user| user.sandbox).collect();
             if !by.is_empty() {

@@ -115,10 +115,10 @@ impl Engine {
         Ok(Shelf { state: ShelfState::Ready, ..shelf })
     }
 
-    /// By id, unique prefix of an id, or name. One that is still being made, or goes, is not there.
+    /// By id, unique prefix of an id, or name. One that is still being made is not there; one that goes can only be removed again.
     pub async fn find_shelf(&self, tenant: &TenantId, text: &str) -> Result<Shelf, EngineError> {
         let found = self.shared.seams.catalog.resolve_shelf(tenant, text).await?;
-        let seen = |row: &ShelfRow| matches!(row.shelf.state, ShelfState::Ready | ShelfState::Restoring);
+        let seen = |row: &ShelfRow| row.shelf.state != ShelfState::Making;
         let unknown = || EngineError::ShelfNotFound { what: shown(text) };
         found.filter(seen).map(|row| row.shelf).ok_or_else(unknown)
     }

@@ -147,12 +147,13 @@ impl ShelfFiles {
         while let Some((folder, depth)) = left.pop() {
             let opened = match self.directory(&folder) {
                 Ok(opened) => opened,
-                // It went, or became something else, while the others were read.
-                Err(ShelfFileError::NotFound { .. } | ShelfFileError::NotDirectory { .. })
-                    if folder != top =>
-                {
-                    continue;
-                }
+                // It went, or became something else, while the others were read; or it lies deeper than can be asked for.
+                Err(
+                    ShelfFileError::NotFound { .. }
+                    | ShelfFileError::NotDirectory { .. }
+                    | ShelfFileError::Link { .. }
+                    | ShelfFileError::BadPath { .. },
+                ) if folder != top => continue,
                 Err(error) => return Err(error),
             };
             for name in names(&opened).map_err(failed("list", &folder.shown()))? {
@@ -212,17 +213,15 @@ impl ShelfFiles {
     /// A regular file, to be read.
     pub fn read(&self, path: &str) -> Result<(File, ShelfEntry), ShelfFileError> {
         let path = Parts::of(path)?;
-        let entry = self.entry(&path)?;
-        if entry.kind == ShelfEntryKind::Link {
-            return Err(ShelfFileError::Link { path: path.shown() });
-        }
         // Looked at before it is opened: opening a pipe waits for its other end, and opening a device does things to it.
         let looked = self.open_path(&path)?;
-        if kind(&fstat(&looked).map_err(|error| failed("look at", &path.shown())(error.into()))?)
-            != FileType::RegularFile
-        {
-            return Err(ShelfFileError::NotFile { path: path.shown() });
+        let stat = fstat(&looked).map_err(|error| failed("look at", &path.shown())(error.into()))?;
+        match kind(&stat) {
+            FileType::RegularFile => {}
+            FileType::Symlink => return Err(ShelfFileError::Link { path: path.shown() }),
+            _ => return Err(ShelfFileError::NotFile { path: path.shown() }),
         }
+        let entry = described(&stat, path.name().unwrap_or("/").to_owned(), path.shown(), None);
         // By the descriptor, so that it is the very file that was looked at.
         let place = format!("/proc/self/fd/{}", looked.as_raw_fd());
         let file = File::open(place).map_err(failed("open", &path.shown()))?;

@@ -10,7 +10,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use burrow_api::{FileEntry, FileList};
+use burrow_api::{ErrorCode, FileEntry, FileList};
 use burrow_engine::{EngineError, OpenShelf};
 use burrow_volumes::shelf_files::{Ownership, ShelfEntry, ShelfFileError};
 use bytes::{Bytes, BytesMut};
@@ -20,7 +20,7 @@ use http::{HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use utoipa::IntoParams;
 
@@ -38,6 +38,10 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// Pieces of a body that may wait for the disk.
 const PIECES_MAX: usize = 4;
+
+/// Uploads at once, of all tenants: some threads are for others.
+const UPLOADS_MAX: usize = 64;
+static UPLOADS: Semaphore = Semaphore::const_new(UPLOADS_MAX);
 
 /// Runs work on files where it may block.
 pub(crate) async fn off_thread<T: Send + 'static>(
@@ -90,6 +94,12 @@ pub(crate) async fn upload(
     parents: bool,
     mut body: Body,
 ) -> Result<ShelfEntry, ApiError> {
+    // Each holds a thread for as long as its client sends.
+    let Ok(_place) = UPLOADS.try_acquire() else {
+        linger(body);
+        let message = format!("{UPLOADS_MAX} uploads to volumes are under way already");
+        return Err(ApiError::new(ErrorCode::TooMany, message).hint("try again when one of them has ended"));
+    };
     let (sender, mut pieces) = mpsc::channel::<Option<Bytes>>(PIECES_MAX);
     let writing = tokio::task::spawn_blocking(move || {
         let mut incoming = shelf.files.begin(&path, parents)?;
