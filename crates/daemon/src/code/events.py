@@ -30,6 +30,12 @@ FORMATS = {
     CHART: "chart",
 }
 
+# Forms that are whatever JSON can say; all others are text.
+JSON_FORMS = ("json", "data", "chart")
+
+# Counts are a u64 to who reads them.
+COUNT_MAX = (1 << 63) - 1
+
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -67,24 +73,47 @@ def output(message, timestamp):
     """The event that a message is to its caller; `None` for those about the kernel itself."""
     kind, content = message["msg_type"], message["content"]
     if kind == "stream":
-        return {"type": content["name"], "text": content["text"], "timestamp": timestamp}
+        name = "stderr" if content.get("name") == "stderr" else "stdout"
+        return {"type": name, "text": as_text(content.get("text")), "timestamp": timestamp}
     if kind in ("display_data", "update_display_data", "execute_result"):
         return result(content["data"], main=kind == "execute_result")
     if kind == "error":
-        return error(content.get("ename"), content.get("evalue"), content.get("traceback") or [])
+        return error(content.get("ename"), content.get("evalue"), content.get("traceback"))
     if kind == "execute_input":
-        return {"type": "number_of_executions", "execution_count": content["execution_count"]}
+        return {"type": "number_of_executions", "execution_count": count(content.get("execution_count"))}
     return None
+
+
+def as_text(value):
+    """What should be text, as text: Jupyter allows a list of lines in its place, and code displays what it likes."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "".join(value)
+    try:
+        return json.dumps(cleaned(value), ensure_ascii=False)
+    except RecursionError:
+        return "[nested too deeply to be shown]"
+
+
+def count(value):
+    """A number of executions; 0 where a kernel does not count as others do."""
+    return value if type(value) is int and 0 <= value <= COUNT_MAX else 0
 
 
 def result(data, main):
     """A value or a display, in all forms it has; forms without a field of their own are under `extra`."""
     event, extra = {"type": "result", "is_main_result": main}, {}
     for form, value in data.items():
-        if form in FORMATS:
-            event[FORMATS[form]] = value
-        else:
+        field = FORMATS.get(form)
+        if field is None:
             extra[form] = value
+        elif field in JSON_FORMS:
+            event[field] = value
+        elif value is not None:
+            event[field] = as_text(value)
     if "text" in event:
         event["text"] = unquoted(event["text"])
     if extra:
@@ -100,11 +129,12 @@ def unquoted(text):
 
 def error(name, value, traceback):
     """An error; without colours, which are noise to a model and to a log."""
-    trace = COLOURS.sub("", "\n".join(traceback))
+    lines = traceback if isinstance(traceback, list) else [traceback]
+    trace = COLOURS.sub("", "\n".join(as_text(line) for line in lines))
     return {
         "type": "error",
-        "name": shortened(name or "Error"),
-        "value": shortened(COLOURS.sub("", value or "")),
+        "name": shortened(as_text(name) or "Error"),
+        "value": shortened(COLOURS.sub("", as_text(value))),
         "traceback": shortened(trace),
     }
 

@@ -94,9 +94,11 @@ class Request:
             self.idle = message["content"]["execution_state"] == "idle"
         if self.begun_at is None and kind == self.begins_with:
             self.begun_at = self.heard_at
-        self.hear(message)
-        if kind in ("execute_reply", "execute_input", "status"):
-            self.news.set()
+        try:
+            self.hear(message)
+        finally:
+            if kind in ("execute_reply", "execute_input", "status"):
+                self.news.set()
 
     def was_aborted(self):
         """It was not run at all: some kernels refuse for a moment whatever comes after an error."""
@@ -194,9 +196,15 @@ class Kernel:
             except Exception as error:  # Whatever it is: who stops listening never hears that a run is over.
                 LOG.warning("a kernel sent what is not a message: %r", error)
                 continue
-            request = self.request
-            if request is not None and message["parent_header"].get("msg_id") == request.id:
-                request.take(message)
+            try:
+                self._take(message)
+            except Exception:  # One message is lost; those after it are not.
+                LOG.exception("a kernel sent a message that could not be passed on")
+
+    def _take(self, message):
+        request = self.request
+        if request is not None and message["parent_header"].get("msg_id") == request.id:
+            request.take(message)
 
     # === impl: requests ===
 

@@ -96,6 +96,16 @@ class Runs(WithBridge):
         ran = self.run_code("display({'text/plain': '\\ud800'}, raw=True)")
         json.dumps(ran.events).encode()
 
+    def test_a_display_that_is_no_text_costs_nobody_anything(self):
+        ran = self.ok("display({'text/plain': 5, 'text/html': ['<b>', '</b>']}, raw=True)\nprint('after')")
+        self.assertEqual((ran.shown["text"], ran.shown["html"], ran.stdout), ("5", "<b></b>", "after\n"))
+
+    def test_a_message_that_cannot_be_passed_on_costs_only_itself(self):
+        send = "get_ipython().kernel.send_response(get_ipython().kernel.iopub_socket, 'display_data', {'data': 7})"
+        self.assertEqual(self.ok(f"{send}\nprint('after')").stdout, "after\n")
+        self.assertEqual(self.ok("print('later')").stdout, "later\n")
+        self.assertIn("could not be passed on", self.bridge.logged())
+
     def test_every_line_is_ascii(self):
         with Stream(self.bridge, "print('ä€😀')") as stream:
             for line in stream.answer:

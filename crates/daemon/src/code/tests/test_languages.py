@@ -79,6 +79,11 @@ class JavaScript(WithBridge):
         self.assertEqual((ran.status, ran.error["name"], ran.error["value"]), ("error", "RangeError", "bad"))
         self.assertEqual(self.ok("1 + 1", language="js").main["text"], "2")
 
+    def test_an_error_whose_message_is_no_text_is_told(self):
+        ran = self.run_code("const odd = new Error(); odd.message = {a: 1}; throw odd", language="js")
+        self.assertEqual((ran.status, len(ran.errors)), ("error", 1))
+        self.assertEqual(self.ok("1 + 1", language="js").main["text"], "2")
+
     def test_a_loop_without_end_costs_its_kernel(self):
         ran = self.run_code("while (true) {}", language="js", timeout=0.5)
         self.assertEqual((ran.status, ran.error["name"]), ("timed_out", "TimeoutError"))
