@@ -43,6 +43,10 @@ ABORTED_SECONDS = 0.1
 TEXT_CHARS_MAX = 256 << 10
 # Of one result, which is one line: forms that do not fit are named in its text instead.
 RESULT_BYTES_MAX = 7 << 20
+# The daemon refuses a line that takes more memory than this when it is parsed (`events.weight`), and one that is nested deeper than 127
+# levels; with some left for what it is wrapped in on its way.
+RESULT_WEIGHT_MAX = 64 << 20
+RESULT_DEPTH_MAX = 120
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
@@ -163,17 +167,41 @@ def parts(event):
 
 
 def fitting(result):
-    """A result without the forms that are too large, the largest first; its text tells of them."""
-    sizes = {form: len(events.line({form: value})) for form, value in result.items()}
-    left_out = []
-    for form in sorted(sizes, key=sizes.get, reverse=True):
-        if sum(sizes.values()) <= RESULT_BYTES_MAX:
-            break
-        left_out.append(f"[{form} of {sizes.pop(form)} bytes left out: write it to a file]")
+    """A result without the forms that nobody could read, and then without the largest until it fits; its text tells of them."""
+    lines, left_out = {}, []
+    for form, value in result.items():
+        try:
+            lines[form] = events.line({form: value})
+        except RecursionError:
+            left_out.append(too_deep(form))
+    sizes = {form: len(line) for form, line in lines.items()}
+    for form in until_they_fit(sizes, RESULT_BYTES_MAX):
+        left_out.append(f"[{form} of {len(lines.pop(form))} bytes left out: write it to a file]")
+    # Only of what is small enough to be looked through.
+    for form in [form for form, line in lines.items() if events.depth(line) > RESULT_DEPTH_MAX]:
+        del lines[form]
+        left_out.append(too_deep(form))
+    for form in until_they_fit({form: events.weight(line) for form, line in lines.items()}, RESULT_WEIGHT_MAX):
+        del lines[form]
+        left_out.append(f"[{form} of too many values left out: write it to a file]")
     if not left_out:
         return result
-    kept = {form: value for form, value in result.items() if form in sizes}
+    kept = {form: value for form, value in result.items() if form in lines}
     return {**kept, "text": "\n".join([kept.get("text", ""), *left_out]).strip()}
+
+
+def until_they_fit(sizes, most):
+    """Those to leave out, the largest first, so that the others are no more than `most` together."""
+    left = sum(sizes.values())
+    for form in sorted(sizes, key=sizes.get, reverse=True):
+        if left <= most:
+            return
+        left -= sizes[form]
+        yield form
+
+
+def too_deep(form):
+    return f"[{form} nested more than {RESULT_DEPTH_MAX} levels deep left out: write it to a file]"
 
 
 class Context:

@@ -4,6 +4,7 @@ A kernel speaks Jupyter's messages; callers get one JSON object a line, in the s
 clock, nothing kept.
 """
 
+import itertools
 import json
 import math
 import re
@@ -33,6 +34,10 @@ FORMATS = {
 # Forms that are whatever JSON can say; all others are text.
 JSON_FORMS = ("json", "data", "chart")
 
+# Integers as long as this are text: who reads JSON takes what is beyond its own integers for a float, which ends at 1.8e308.
+LONG_DIGITS = 309
+LONG_INTEGER = re.compile(r"[0-9]{%d}" % LONG_DIGITS)
+LONG_INTEGER_MIN = 10 ** (LONG_DIGITS - 1)
 # Counts are a u64 to who reads them.
 COUNT_MAX = (1 << 63) - 1
 
@@ -50,6 +55,8 @@ def line(event):
         if not plain.isascii():
             plain.encode()
             plain = json.dumps(event)
+        if LONG_INTEGER.search(plain):
+            plain = json.dumps(cleaned(event))
     except ValueError:
         # Not a number, or half a letter: JSON has neither.
         plain = json.dumps(cleaned(event))
@@ -62,11 +69,46 @@ def cleaned(value):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, int) and abs(value) >= LONG_INTEGER_MIN:
+        return str(value)
     if isinstance(value, dict):
         return {cleaned(name): cleaned(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [cleaned(item) for item in value]
     return value
+
+
+# === What a line costs who reads it ===
+
+# Of a byte outside of strings, about what a parsed value takes for it. The daemon counts the same, and refuses a line that is too heavy.
+OBJECT_WEIGHT = 700
+ITEM_WEIGHT = 64
+
+STRING = re.compile(rb'"[^"]*"')
+NOT_STRUCTURE = bytes(set(range(256)) - set(b'"{}[],:'))
+NOT_BRACKETS = b",:"
+
+
+def weight(line):
+    """What the line takes in memory once it is parsed, roughly."""
+    bare = structure(line)
+    return bare.count(b"{") * OBJECT_WEIGHT + (bare.count(b"[") + bare.count(b",")) * ITEM_WEIGHT
+
+
+def depth(line):
+    """How many arrays and objects lie within one another in the line."""
+    steps = (1 if byte in b"{[" else -1 for byte in structure(line).translate(None, NOT_BRACKETS))
+    return max(itertools.accumulate(steps), default=0)
+
+
+def structure(line):
+    """The brackets, commas and colons outside of strings. Whole lines at a time: a loop over bytes takes seconds."""
+    bare = line.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, NOT_STRUCTURE)
+    # Between two strings is a comma or a colon, so that two quotes side by side are one string.
+    return STRING.sub(b"", bare.replace(b'""', b""))
+
+
+# === Messages ===
 
 
 def output(message, timestamp):
