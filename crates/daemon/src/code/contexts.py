@@ -32,6 +32,8 @@ CODE_BYTES_MAX = 4 << 20
 OUTPUT_BYTES_MAX = 16 << 20
 # How long code may go on after the interrupt that its timeout or its output brought, before its kernel is killed.
 PATIENCE_SECONDS = 5
+# Setting variables takes a moment. A kernel that does not come to it within this time is busy in the background, and lost.
+ASK_SECONDS_MAX = 30
 # Code counts as just begun for as long as a busy machine may need to prepare it.
 FRESH_SECONDS = 1
 AGAIN_SECONDS = 0.5
@@ -224,8 +226,11 @@ class Context:
     def shown(self):
         if self.running is not None:
             state = "busy"
+        elif self.kernel is None or self.kernel.dead:
+            state = "dead"
         else:
-            state = "dead" if self.kernel is None or self.kernel.dead else "idle"
+            # With code that was left before it began, a kernel is busy in the background.
+            state = "busy" if self.kernel.left else "idle"
         return {
             "id": self.id,
             "language": self.language["name"],
@@ -243,6 +248,8 @@ class Context:
         if run.env and self.language["name"] not in ENVIRONMENTS:
             known = ", ".join(sorted(ENVIRONMENTS))
             raise Refused(400, f"variables for one run can be set in {known}; for {self.language['name']} give them when the context is made")
+        if self.kernel is not None and len(self.kernel.left) >= QUEUE_MAX:
+            raise Refused(429, f"{QUEUE_MAX} runs in context `{self.id}` were interrupted before its kernel came to them: restart it")
         self.queue.append(run)
         if self.worker is None:
             self.worker = asyncio.create_task(self._work(), name=f"context {self.id}")
@@ -268,9 +275,33 @@ class Context:
         if run.stopped is not None:
             run.end(run.stopped)
             return
-        if run.env:
-            await kernel.ask(ENVIRONMENTS[self.language["name"]].enter(run.env))
         run.began_at = time.monotonic()
+        environment = ENVIRONMENTS[self.language["name"]] if run.env else None
+        if environment is not None:
+            await self._ask(kernel, run, environment.enter(run.env))
+            if kernel.dead and run.timeout is not None and time.monotonic() >= run.began_at + run.timeout:
+                run.stop("timed_out", "TimeoutError", not_begun(run))
+        if run.stopped is not None and not kernel.dead:
+            # Stopped in the meantime: nobody waits for its code.
+            status = run.stopped
+        else:
+            status = await self._execute(kernel, run)
+        if environment is not None and not kernel.dead:
+            await self._ask(kernel, run, environment.leave(run.env))
+            status = dead(run) if kernel.dead else status
+        if kernel.dead:
+            await self._bury(kernel)
+        run.end(status)
+
+    async def _ask(self, kernel, run, code):
+        """Has the kernel run code of ours, within the time of the run. If it does not come to it, it is dead afterwards."""
+        deadline = time.monotonic() + ASK_SECONDS_MAX
+        if run.timeout is not None:
+            deadline = min(deadline, max(time.monotonic(), run.began_at + run.timeout) + PATIENCE_SECONDS)
+        await kernel.ask(code, deadline - time.monotonic())
+
+    async def _execute(self, kernel, run):
+        """Runs its code; how it ended."""
         for _ in range(ABORTED_MAX):
             run.request = await kernel.execute(run.code, run.hear)
             if run.stopped is not None:
@@ -281,18 +312,15 @@ class Context:
                 break
             await asyncio.sleep(ABORTED_SECONDS)
         self.execution_count = run.execution_count or self.execution_count
-        if kernel.dead:
-            await self._bury(kernel)
-        elif run.env:
-            await kernel.ask(ENVIRONMENTS[self.language["name"]].leave(run.env))
-        run.end(status)
+        return status
 
     async def _attend(self, kernel, run):
         """Waits for the end of a run and brings it about when it is time; how it ended."""
         request = run.request
         deadline = None if run.timeout is None else run.began_at + run.timeout
         patience = None
-        answered = None
+        # Why it was to stop when that was last seen, and when it was last interrupted.
+        seen = answered = None
         again = None
         while True:
             now = time.monotonic()
@@ -304,6 +332,9 @@ class Context:
             if deadline is not None and now >= deadline:
                 run.stop("timed_out", "TimeoutError", f"the code ran longer than {run.timeout:g} s")
                 deadline = None
+            if run.stopped != seen:
+                # Code that has not begun cannot be interrupted, and may never begin: that has an end, too.
+                seen, patience = run.stopped, now + PATIENCE_SECONDS
             if run.stopped != answered and request.begun_at is not None:
                 answered = run.stopped
                 again = Again(request, now)
@@ -311,12 +342,24 @@ class Context:
                 # Somebody who only left, or asked for an interrupt, does not cost others their variables.
                 patience = now + PATIENCE_SECONDS if run.last_word is not None else None
             if patience is not None and now >= patience:
-                await kernel.kill()
-                run.last_word["value"] += " and went on after it was interrupted: its kernel was killed, its variables are gone"
-                return run.stopped
+                return await self._give_up(kernel, run)
             if again is not None and again.is_due(now):
                 await kernel.interrupt()
             await until_next(request.news, done_at, deadline, patience, again and again.at)
+
+    async def _give_up(self, kernel, run):
+        """Ends a run that an interrupt did not end; how it is said to have ended."""
+        if run.last_word is None:
+            kernel.leave()
+            value = "interrupted before it began: its kernel is busy in the background, which a restart of the context ends"
+            run.last_word = events.error("KeyboardInterrupt", value, [])
+            return run.stopped
+        await kernel.kill()
+        if run.request.begun_at is not None:
+            run.last_word["value"] += " and went on after it was interrupted: its kernel was killed, its variables are gone"
+        elif run.stopped == "timed_out":
+            run.last_word["value"] = not_begun(run)
+        return run.stopped
 
     def interrupt(self):
         """Stops the run under way and all that wait."""
@@ -405,6 +448,10 @@ class Again:
 
 def status_of(reply):
     return "ok" if reply is not None and reply.get("status") == "ok" else "error"
+
+
+def not_begun(run):
+    return f"the code did not begin within {run.timeout:g} s: its kernel was busy in the background and was killed, its variables are gone"
 
 
 def dead(run):
