@@ -485,6 +485,7 @@ class Contexts:
         return found[wanted]
 
     def get(self, identifier):
+        identifier = canonical(identifier)
         if identifier not in self.all:
             raise Refused(404, f"context `{identifier[:64]}` does not exist")
         return self.all[identifier]
@@ -492,9 +493,8 @@ class Contexts:
     def create(self, language="python", cwd=None, env=None, identifier=None):
         """A new context; the one that is there when it has the id that is asked for."""
         known = self.language(language)
-        if identifier is None:
-            identifier = secrets.token_hex(8)
-        elif identifier in self.all:
+        identifier = secrets.token_hex(8) if identifier is None else canonical(identifier)
+        if identifier in self.all:
             there = self.all[identifier]
             if there.language["name"] != known["name"]:
                 raise Refused(409, f"context `{identifier}` is there already, for {there.language['name']}")
@@ -513,6 +513,7 @@ class Contexts:
         """Whose turn it is: the context by its id, else the default one of the language, made on first use."""
         if identifier is None:
             identifier = default_of(self.language(language or "python")["name"])
+        identifier = canonical(identifier)
         of = language_of_default(identifier)
         own = self.all[identifier].language["name"] if identifier in self.all else of
         if own is None:
@@ -523,7 +524,7 @@ class Contexts:
 
     async def remove(self, identifier):
         context = self.get(identifier)
-        del self.all[identifier]
+        del self.all[context.id]
         await context.remove()
 
     async def look(self):
@@ -540,6 +541,12 @@ class Contexts:
 
 def default_of(language):
     return "default" if language == "python" else f"default-{language}"
+
+
+def canonical(identifier):
+    """The id by which a context is known: `default-js` is `default-javascript`, as the languages are one."""
+    language = language_of_default(identifier)
+    return identifier if language is None else default_of(kernels.canonical(language))
 
 
 def language_of_default(identifier):
