@@ -26,7 +26,7 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 suites=("$@")
 # One after another where some were named; else those that wait most beside one another.
-[ $# -gt 0 ] || suites=(test_bridge.Runs test_bridge.Stops test_bridge.Kernels test_bridge.Contexts test_results test_languages)
+[ $# -gt 0 ] || suites=(test_bridge.Runs test_bridge.Stops test_bridge.Kernels test_bridge.Contexts test_events test_results test_languages)
 export PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore::DeprecationWarning
 printf '%s\0' "${suites[@]}" | xargs -0 -P 3 -I {} sh -c '"$1" -m unittest "$2" > "$3/$2" 2>&1 || touch "$3/$2.failed"' sh "$python" {} "$logs"
 

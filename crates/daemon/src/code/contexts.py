@@ -32,6 +32,8 @@ CODE_BYTES_MAX = 4 << 20
 OUTPUT_BYTES_MAX = 16 << 20
 # How long code may go on after the interrupt that its timeout or its output brought, before its kernel is killed.
 PATIENCE_SECONDS = 5
+# Setting variables takes a moment. A kernel that does not come to it within this time is busy in the background, and lost.
+ASK_SECONDS_MAX = 30
 # Code counts as just begun for as long as a busy machine may need to prepare it.
 FRESH_SECONDS = 1
 AGAIN_SECONDS = 0.5
@@ -43,6 +45,10 @@ ABORTED_SECONDS = 0.1
 TEXT_CHARS_MAX = 256 << 10
 # Of one result, which is one line: forms that do not fit are named in its text instead.
 RESULT_BYTES_MAX = 7 << 20
+# The daemon refuses a line that takes more memory than this when it is parsed (`events.weight`), and one that is nested deeper than 127
+# levels; with some left for what it is wrapped in on its way.
+RESULT_WEIGHT_MAX = 64 << 20
+RESULT_DEPTH_MAX = 120
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
@@ -163,17 +169,41 @@ def parts(event):
 
 
 def fitting(result):
-    """A result without the forms that are too large, the largest first; its text tells of them."""
-    sizes = {form: len(events.line({form: value})) for form, value in result.items()}
-    left_out = []
-    for form in sorted(sizes, key=sizes.get, reverse=True):
-        if sum(sizes.values()) <= RESULT_BYTES_MAX:
-            break
-        left_out.append(f"[{form} of {sizes.pop(form)} bytes left out: write it to a file]")
+    """A result without the forms that nobody could read, and then without the largest until it fits; its text tells of them."""
+    lines, left_out = {}, []
+    for form, value in result.items():
+        try:
+            lines[form] = events.line({form: value})
+        except RecursionError:
+            left_out.append(too_deep(form))
+    sizes = {form: len(line) for form, line in lines.items()}
+    for form in until_they_fit(sizes, RESULT_BYTES_MAX):
+        left_out.append(f"[{form} of {len(lines.pop(form))} bytes left out: write it to a file]")
+    # Only of what is small enough to be looked through.
+    for form in [form for form, line in lines.items() if events.depth(line) > RESULT_DEPTH_MAX]:
+        del lines[form]
+        left_out.append(too_deep(form))
+    for form in until_they_fit({form: events.weight(line) for form, line in lines.items()}, RESULT_WEIGHT_MAX):
+        del lines[form]
+        left_out.append(f"[{form} of too many values left out: write it to a file]")
     if not left_out:
         return result
-    kept = {form: value for form, value in result.items() if form in sizes}
+    kept = {form: value for form, value in result.items() if form in lines}
     return {**kept, "text": "\n".join([kept.get("text", ""), *left_out]).strip()}
+
+
+def until_they_fit(sizes, most):
+    """Those to leave out, the largest first, so that the others are no more than `most` together."""
+    left = sum(sizes.values())
+    for form in sorted(sizes, key=sizes.get, reverse=True):
+        if left <= most:
+            return
+        left -= sizes[form]
+        yield form
+
+
+def too_deep(form):
+    return f"[{form} nested more than {RESULT_DEPTH_MAX} levels deep left out: write it to a file]"
 
 
 class Context:
@@ -196,8 +226,11 @@ class Context:
     def shown(self):
         if self.running is not None:
             state = "busy"
+        elif self.kernel is None or self.kernel.dead:
+            state = "dead"
         else:
-            state = "dead" if self.kernel is None or self.kernel.dead else "idle"
+            # With code that was left before it began, a kernel is busy in the background.
+            state = "busy" if self.kernel.left else "idle"
         return {
             "id": self.id,
             "language": self.language["name"],
@@ -215,6 +248,8 @@ class Context:
         if run.env and self.language["name"] not in ENVIRONMENTS:
             known = ", ".join(sorted(ENVIRONMENTS))
             raise Refused(400, f"variables for one run can be set in {known}; for {self.language['name']} give them when the context is made")
+        if self.kernel is not None and len(self.kernel.left) >= QUEUE_MAX:
+            raise Refused(429, f"{QUEUE_MAX} runs in context `{self.id}` were interrupted before its kernel came to them: restart it")
         self.queue.append(run)
         if self.worker is None:
             self.worker = asyncio.create_task(self._work(), name=f"context {self.id}")
@@ -240,9 +275,33 @@ class Context:
         if run.stopped is not None:
             run.end(run.stopped)
             return
-        if run.env:
-            await kernel.ask(ENVIRONMENTS[self.language["name"]].enter(run.env))
         run.began_at = time.monotonic()
+        environment = ENVIRONMENTS[self.language["name"]] if run.env else None
+        if environment is not None:
+            await self._ask(kernel, run, environment.enter(run.env))
+            if kernel.dead and run.timeout is not None and time.monotonic() >= run.began_at + run.timeout:
+                run.stop("timed_out", "TimeoutError", not_begun(run))
+        if run.stopped is not None and not kernel.dead:
+            # Stopped in the meantime: nobody waits for its code.
+            status = run.stopped
+        else:
+            status = await self._execute(kernel, run)
+        if environment is not None and not kernel.dead:
+            await self._ask(kernel, run, environment.leave(run.env))
+            status = dead(run) if kernel.dead else status
+        if kernel.dead:
+            await self._bury(kernel)
+        run.end(status)
+
+    async def _ask(self, kernel, run, code):
+        """Has the kernel run code of ours, within the time of the run. If it does not come to it, it is dead afterwards."""
+        deadline = time.monotonic() + ASK_SECONDS_MAX
+        if run.timeout is not None:
+            deadline = min(deadline, max(time.monotonic(), run.began_at + run.timeout) + PATIENCE_SECONDS)
+        await kernel.ask(code, deadline - time.monotonic())
+
+    async def _execute(self, kernel, run):
+        """Runs its code; how it ended."""
         for _ in range(ABORTED_MAX):
             run.request = await kernel.execute(run.code, run.hear)
             if run.stopped is not None:
@@ -253,18 +312,15 @@ class Context:
                 break
             await asyncio.sleep(ABORTED_SECONDS)
         self.execution_count = run.execution_count or self.execution_count
-        if kernel.dead:
-            await self._bury(kernel)
-        elif run.env:
-            await kernel.ask(ENVIRONMENTS[self.language["name"]].leave(run.env))
-        run.end(status)
+        return status
 
     async def _attend(self, kernel, run):
         """Waits for the end of a run and brings it about when it is time; how it ended."""
         request = run.request
         deadline = None if run.timeout is None else run.began_at + run.timeout
         patience = None
-        answered = None
+        # Why it was to stop when that was last seen, and when it was last interrupted.
+        seen = answered = None
         again = None
         while True:
             now = time.monotonic()
@@ -276,6 +332,9 @@ class Context:
             if deadline is not None and now >= deadline:
                 run.stop("timed_out", "TimeoutError", f"the code ran longer than {run.timeout:g} s")
                 deadline = None
+            if run.stopped != seen:
+                # Code that has not begun cannot be interrupted, and may never begin: that has an end, too.
+                seen, patience = run.stopped, now + PATIENCE_SECONDS
             if run.stopped != answered and request.begun_at is not None:
                 answered = run.stopped
                 again = Again(request, now)
@@ -283,12 +342,24 @@ class Context:
                 # Somebody who only left, or asked for an interrupt, does not cost others their variables.
                 patience = now + PATIENCE_SECONDS if run.last_word is not None else None
             if patience is not None and now >= patience:
-                await kernel.kill()
-                run.last_word["value"] += " and went on after it was interrupted: its kernel was killed, its variables are gone"
-                return run.stopped
+                return await self._give_up(kernel, run)
             if again is not None and again.is_due(now):
                 await kernel.interrupt()
             await until_next(request.news, done_at, deadline, patience, again and again.at)
+
+    async def _give_up(self, kernel, run):
+        """Ends a run that an interrupt did not end; how it is said to have ended."""
+        if run.last_word is None:
+            kernel.leave()
+            value = "interrupted before it began: its kernel is busy in the background, which a restart of the context ends"
+            run.last_word = events.error("KeyboardInterrupt", value, [])
+            return run.stopped
+        await kernel.kill()
+        if run.request.begun_at is not None:
+            run.last_word["value"] += " and went on after it was interrupted: its kernel was killed, its variables are gone"
+        elif run.stopped == "timed_out":
+            run.last_word["value"] = not_begun(run)
+        return run.stopped
 
     def interrupt(self):
         """Stops the run under way and all that wait."""
@@ -379,6 +450,10 @@ def status_of(reply):
     return "ok" if reply is not None and reply.get("status") == "ok" else "error"
 
 
+def not_begun(run):
+    return f"the code did not begin within {run.timeout:g} s: its kernel was busy in the background and was killed, its variables are gone"
+
+
 def dead(run):
     """The kernel ended beneath the run: how that is told."""
     if run.stopped is not None and run.last_word is not None:
@@ -410,6 +485,7 @@ class Contexts:
         return found[wanted]
 
     def get(self, identifier):
+        identifier = canonical(identifier)
         if identifier not in self.all:
             raise Refused(404, f"context `{identifier[:64]}` does not exist")
         return self.all[identifier]
@@ -417,9 +493,8 @@ class Contexts:
     def create(self, language="python", cwd=None, env=None, identifier=None):
         """A new context; the one that is there when it has the id that is asked for."""
         known = self.language(language)
-        if identifier is None:
-            identifier = secrets.token_hex(8)
-        elif identifier in self.all:
+        identifier = secrets.token_hex(8) if identifier is None else canonical(identifier)
+        if identifier in self.all:
             there = self.all[identifier]
             if there.language["name"] != known["name"]:
                 raise Refused(409, f"context `{identifier}` is there already, for {there.language['name']}")
@@ -438,6 +513,7 @@ class Contexts:
         """Whose turn it is: the context by its id, else the default one of the language, made on first use."""
         if identifier is None:
             identifier = default_of(self.language(language or "python")["name"])
+        identifier = canonical(identifier)
         of = language_of_default(identifier)
         own = self.all[identifier].language["name"] if identifier in self.all else of
         if own is None:
@@ -448,7 +524,7 @@ class Contexts:
 
     async def remove(self, identifier):
         context = self.get(identifier)
-        del self.all[identifier]
+        del self.all[context.id]
         await context.remove()
 
     async def look(self):
@@ -465,6 +541,12 @@ class Contexts:
 
 def default_of(language):
     return "default" if language == "python" else f"default-{language}"
+
+
+def canonical(identifier):
+    """The id by which a context is known: `default-js` is `default-javascript`, as the languages are one."""
+    language = language_of_default(identifier)
+    return identifier if language is None else default_of(kernels.canonical(language))
 
 
 def language_of_default(identifier):

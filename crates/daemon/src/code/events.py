@@ -4,6 +4,7 @@ A kernel speaks Jupyter's messages; callers get one JSON object a line, in the s
 clock, nothing kept.
 """
 
+import itertools
 import json
 import math
 import re
@@ -30,6 +31,16 @@ FORMATS = {
     CHART: "chart",
 }
 
+# Forms that are whatever JSON can say; all others are text.
+JSON_FORMS = ("json", "data", "chart")
+
+# Integers as long as this are text: who reads JSON takes what is beyond its own integers for a float, which ends at 1.8e308.
+LONG_DIGITS = 309
+LONG_INTEGER = re.compile(r"[0-9]{%d}" % LONG_DIGITS)
+LONG_INTEGER_MIN = 10 ** (LONG_DIGITS - 1)
+# Counts are a u64 to who reads them.
+COUNT_MAX = (1 << 63) - 1
+
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -44,6 +55,8 @@ def line(event):
         if not plain.isascii():
             plain.encode()
             plain = json.dumps(event)
+        if LONG_INTEGER.search(plain):
+            plain = json.dumps(cleaned(event))
     except ValueError:
         # Not a number, or half a letter: JSON has neither.
         plain = json.dumps(cleaned(event))
@@ -56,6 +69,8 @@ def cleaned(value):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, int) and abs(value) >= LONG_INTEGER_MIN:
+        return str(value)
     if isinstance(value, dict):
         return {cleaned(name): cleaned(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -63,28 +78,84 @@ def cleaned(value):
     return value
 
 
+# === What a line costs who reads it ===
+
+# Of a byte outside of strings, about what a parsed value takes for it. The daemon counts the same, and refuses a line that is too heavy.
+OBJECT_WEIGHT = 700
+ITEM_WEIGHT = 64
+
+STRING = re.compile(rb'"[^"]*"')
+NOT_STRUCTURE = bytes(set(range(256)) - set(b'"{}[],:'))
+NOT_BRACKETS = b",:"
+
+
+def weight(line):
+    """What the line takes in memory once it is parsed, roughly."""
+    bare = structure(line)
+    return bare.count(b"{") * OBJECT_WEIGHT + (bare.count(b"[") + bare.count(b",")) * ITEM_WEIGHT
+
+
+def depth(line):
+    """How many arrays and objects lie within one another in the line."""
+    steps = (1 if byte in b"{[" else -1 for byte in structure(line).translate(None, NOT_BRACKETS))
+    return max(itertools.accumulate(steps), default=0)
+
+
+def structure(line):
+    """The brackets, commas and colons outside of strings. Whole lines at a time: a loop over bytes takes seconds."""
+    bare = line.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, NOT_STRUCTURE)
+    # Between two strings is a comma or a colon, so that two quotes side by side are one string.
+    return STRING.sub(b"", bare.replace(b'""', b""))
+
+
+# === Messages ===
+
+
 def output(message, timestamp):
     """The event that a message is to its caller; `None` for those about the kernel itself."""
     kind, content = message["msg_type"], message["content"]
     if kind == "stream":
-        return {"type": content["name"], "text": content["text"], "timestamp": timestamp}
+        name = "stderr" if content.get("name") == "stderr" else "stdout"
+        return {"type": name, "text": as_text(content.get("text")), "timestamp": timestamp}
     if kind in ("display_data", "update_display_data", "execute_result"):
         return result(content["data"], main=kind == "execute_result")
     if kind == "error":
-        return error(content.get("ename"), content.get("evalue"), content.get("traceback") or [])
+        return error(content.get("ename"), content.get("evalue"), content.get("traceback"))
     if kind == "execute_input":
-        return {"type": "number_of_executions", "execution_count": content["execution_count"]}
+        return {"type": "number_of_executions", "execution_count": count(content.get("execution_count"))}
     return None
+
+
+def as_text(value):
+    """What should be text, as text: Jupyter allows a list of lines in its place, and code displays what it likes."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return "".join(value)
+    try:
+        return json.dumps(cleaned(value), ensure_ascii=False)
+    except RecursionError:
+        return "[nested too deeply to be shown]"
+
+
+def count(value):
+    """A number of executions; 0 where a kernel does not count as others do."""
+    return value if type(value) is int and 0 <= value <= COUNT_MAX else 0
 
 
 def result(data, main):
     """A value or a display, in all forms it has; forms without a field of their own are under `extra`."""
     event, extra = {"type": "result", "is_main_result": main}, {}
     for form, value in data.items():
-        if form in FORMATS:
-            event[FORMATS[form]] = value
-        else:
+        field = FORMATS.get(form)
+        if field is None:
             extra[form] = value
+        elif field in JSON_FORMS:
+            event[field] = value
+        elif value is not None:
+            event[field] = as_text(value)
     if "text" in event:
         event["text"] = unquoted(event["text"])
     if extra:
@@ -100,11 +171,12 @@ def unquoted(text):
 
 def error(name, value, traceback):
     """An error; without colours, which are noise to a model and to a log."""
-    trace = COLOURS.sub("", "\n".join(traceback))
+    lines = traceback if isinstance(traceback, list) else [traceback]
+    trace = COLOURS.sub("", "\n".join(as_text(line) for line in lines))
     return {
         "type": "error",
-        "name": shortened(name or "Error"),
-        "value": shortened(COLOURS.sub("", value or "")),
+        "name": shortened(as_text(name) or "Error"),
+        "value": shortened(COLOURS.sub("", as_text(value))),
         "traceback": shortened(trace),
     }
 

@@ -20,6 +20,9 @@ from traitlets import ObjectName, Unicode
 # Larger frames are shown as text and HTML, which pandas shortens; nobody reads more than this out of a result.
 CELLS_MAX = 100_000
 
+# Readers of JSON take a larger integer for a float, which has none so large: from here on they are text.
+INTEGER_END = 10**308
+
 CHARTS = os.path.join(os.path.dirname(__file__), "kernel_charts.py")
 
 
@@ -57,7 +60,7 @@ def plain(value):
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
-        return int(value)
+        return int(value) if abs(value) < INTEGER_END else str(value)
     if isinstance(value, (float, decimal.Decimal)):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, (datetime.date, datetime.time)):

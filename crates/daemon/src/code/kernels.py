@@ -5,7 +5,8 @@
 It is spoken to through jupyter_client. Nothing here polls: what a kernel says arrives on its sockets, that it died by SIGCHLD. So a
 sandbox whose kernels have nothing to do is idle, and may fall asleep.
 
-Invariant: at most one request is under way, so that whatever a kernel says is about that one.
+Invariant: at most one request is under way, so that whatever a kernel says is about that one. Beside it are those that were left before
+their code began: nobody hears of them, and they are interrupted when they begin.
 """
 
 import asyncio
@@ -29,6 +30,9 @@ LOG = logging.getLogger("burrow.code")
 READY_SECONDS_MAX = 120
 # Between "it is done" on one socket and on the other. Both are said; when one is lost, this ends the wait.
 HALF_DONE_SECONDS_MAX = 5
+# Code that was left before it began has this long to end by itself, then is interrupted; and again, while it says nothing.
+LEFT_SECONDS = 0.5
+LEFT_INTERRUPTS_MAX = 6
 # A kernel is asked again whether it is there, since what was published before the subscription arrived is gone.
 ASK_AGAIN_SECONDS = 0.25
 
@@ -94,9 +98,11 @@ class Request:
             self.idle = message["content"]["execution_state"] == "idle"
         if self.begun_at is None and kind == self.begins_with:
             self.begun_at = self.heard_at
-        self.hear(message)
-        if kind in ("execute_reply", "execute_input", "status"):
-            self.news.set()
+        try:
+            self.hear(message)
+        finally:
+            if kind in ("execute_reply", "execute_input", "status"):
+                self.news.set()
 
     def was_aborted(self):
         """It was not run at all: some kernels refuse for a moment whatever comes after an error."""
@@ -134,7 +140,10 @@ class Kernel:
         self.dead = False
         self.buried = False
         self.client = None
-        self.listeners = []
+        # By their id: requests that nobody waits for, and that are not over.
+        self.left = {}
+        # Listeners, and who sees off what was left: ended with the kernel.
+        self.tasks = set()
 
     @classmethod
     async def start(cls, language, cwd, env):
@@ -159,7 +168,7 @@ class Kernel:
         # Without the heartbeat, a thread that wakes up every second: a kernel that dies is noticed otherwise.
         self.client.start_channels(shell=True, iopub=True, stdin=False, hb=False, control=False)
         for receive in (self.client.get_iopub_msg, self.client.get_shell_msg):
-            self.listeners.append(asyncio.create_task(self._listen(receive)))
+            self._spawn(self._listen(receive))
         published = asyncio.Event()
 
         def hear(message):
@@ -183,7 +192,7 @@ class Kernel:
         path = os.path.join(FOLDER, "kernel_python.py")
         # In a namespace of its own: nothing appears among the variables of whoever uses the kernel.
         code = f"exec(compile(open({path!r}).read(), {path!r}, 'exec'), {{'__name__': '_burrow_kernel', '__file__': {path!r}}})"
-        reply = await self.ask(code)
+        reply = await self.ask(code, READY_SECONDS_MAX)
         if reply is None or reply.get("status") != "ok":
             raise KernelFailed(f"it refused kernel_python.py: {reply}")
 
@@ -194,9 +203,24 @@ class Kernel:
             except Exception as error:  # Whatever it is: who stops listening never hears that a run is over.
                 LOG.warning("a kernel sent what is not a message: %r", error)
                 continue
-            request = self.request
-            if request is not None and message["parent_header"].get("msg_id") == request.id:
-                request.take(message)
+            try:
+                self._take(message)
+            except Exception:  # One message is lost; those after it are not.
+                LOG.exception("a kernel sent a message that could not be passed on")
+
+    def _take(self, message):
+        parent = message["parent_header"].get("msg_id")
+        request = self.left.get(parent, self.request)
+        if request is None or parent != request.id:
+            return
+        request.take(message)
+        if request.done_at() is not None:
+            self.left.pop(parent, None)
+
+    def _spawn(self, work):
+        task = asyncio.create_task(work, name=f"kernel of {self.language}")
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     # === impl: requests ===
 
@@ -231,15 +255,39 @@ class Kernel:
         """Hears no more about the request under way."""
         self.request = None
 
-    async def ask(self, code):
-        """Runs code of our own, unheard; its reply, or `None` where there was none."""
+    def leave(self):
+        """Waits no more for the request under way, whose code has not begun. A kernel cannot be told to forget it: it is stopped later."""
+        request, self.request = self.request, None
+        request.hear = lambda message: None
+        self.left[request.id] = request
+        self._spawn(self._see_off(request))
+
+    async def _see_off(self, request):
+        """Interrupts what was left when it begins, until it is over or says something."""
+        while request.begun_at is None and request.done_at() is None:
+            await until(request.news, None)
+        sent_at = None
+        for _ in range(LEFT_INTERRUPTS_MAX):
+            # Not at once: short code is over before an interrupt arrives, which would then hit the run after it.
+            await asyncio.sleep(LEFT_SECONDS)
+            if request.done_at() is not None or (sent_at is not None and request.heard_at > sent_at):
+                return
+            sent_at = sent_at or time.monotonic()
+            await self.interrupt()
+
+    async def ask(self, code, seconds_max):
+        """Runs code of our own, unheard; its reply, or `None` where there was none. A kernel that takes longer is killed."""
+        deadline = time.monotonic() + seconds_max
         request = await self.execute(code, lambda message: None, silent=True)
         try:
             while not self.dead:
                 done_at = request.done_at()
-                if done_at is not None and time.monotonic() >= done_at:
+                now = time.monotonic()
+                if done_at is not None and now >= done_at:
                     break
-                await until(request.news, done_at)
+                if now >= deadline:
+                    await self.kill()
+                await until(request.news, min(deadline, done_at or deadline))
             return request.reply
         finally:
             self.finish()
@@ -268,8 +316,8 @@ class Kernel:
         if self.buried:
             return
         self.buried = True
-        for listener in self.listeners:
-            listener.cancel()
+        for task in self.tasks:
+            task.cancel()
         if self.manager.has_kernel:
             # A kernel leads a group of its own; what its code started in the background belongs to it.
             pid = getattr(self.manager.provisioner, "pid", None)

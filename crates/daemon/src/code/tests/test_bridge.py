@@ -1,5 +1,6 @@
 """The bridge against real kernels: runs, contexts, bounds. See scripts/test-code.sh."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from bridge_process import BRIDGE, Bridge, Stream, beside, until
 
 sys.path.insert(0, os.path.dirname(BRIDGE))
 import contexts  # noqa: E402
+import kernels  # noqa: E402
 
 # Goes on after any interrupt.
 STUBBORN = """
@@ -21,6 +23,18 @@ while True:
         time.sleep(60)
     except KeyboardInterrupt:
         pass
+"""
+
+
+# Returns at once, and holds the kernel from then on until a file is there: whatever is sent to it waits.
+HOLDING = """
+import asyncio, os, time
+async def hold():
+    open({began!r}, 'w').close()
+    while not os.path.exists({path!r}):
+        time.sleep(0.01)
+kept = 'yes'
+task = asyncio.get_running_loop().create_task(hold())
 """
 
 
@@ -95,6 +109,16 @@ class Runs(WithBridge):
         # Half a letter is no text; what stands for it is.
         ran = self.run_code("display({'text/plain': '\\ud800'}, raw=True)")
         json.dumps(ran.events).encode()
+
+    def test_a_display_that_is_no_text_costs_nobody_anything(self):
+        ran = self.ok("display({'text/plain': 5, 'text/html': ['<b>', '</b>']}, raw=True)\nprint('after')")
+        self.assertEqual((ran.shown["text"], ran.shown["html"], ran.stdout), ("5", "<b></b>", "after\n"))
+
+    def test_a_message_that_cannot_be_passed_on_costs_only_itself(self):
+        send = "get_ipython().kernel.send_response(get_ipython().kernel.iopub_socket, 'display_data', {'data': 7})"
+        self.assertEqual(self.ok(f"{send}\nprint('after')").stdout, "after\n")
+        self.assertEqual(self.ok("print('later')").stdout, "later\n")
+        self.assertIn("could not be passed on", self.bridge.logged())
 
     def test_every_line_is_ascii(self):
         with Stream(self.bridge, "print('ä€😀')") as stream:
@@ -224,6 +248,60 @@ class Stops(WithBridge):
             self.interrupt(context)
             self.assertEqual(stream.read_until("end_of_execution")["status"], "timed_out")
 
+    def held(self):
+        """A context whose kernel comes to nothing, and the file that ends this."""
+        context = self.new_context()
+        path = os.path.join(self.bridge.home, f"free-{context}")
+        began = os.path.join(self.bridge.home, f"began-{context}")
+        self.ok(HOLDING.format(path=path, began=began), context_id=context)
+        until("the background", lambda: os.path.exists(began))
+        return context, path
+
+    def test_a_timeout_is_a_bound_for_code_that_never_begins(self):
+        for env in ({}, {"GIVEN": "1"}):
+            with self.subTest(env=env):
+                context, _ = self.held()
+                ran = self.run_code("1", context_id=context, timeout=0.5, env_vars=env)
+                self.assertEqual((ran.status, ran.error["name"]), ("timed_out", "TimeoutError"))
+                self.assertRegex(ran.error["value"], "did not begin within 0.5 s: .*killed")
+                self.assertEqual(self.run_code("kept", context_id=context).error["name"], "NameError")
+
+    def test_an_interrupt_ends_a_run_that_never_begins_and_its_code_is_stopped_later(self):
+        context, path = self.held()
+        with Stream(self.bridge, "import time\nleft = 'begun'\ntime.sleep(600)", context_id=context) as stream:
+            self.interrupt(context)
+            self.assertIn("restart", stream.read_until("error")["value"])
+            self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
+        self.assertEqual(self.context(context)["state"], "busy")
+        with Stream(self.bridge, "kept, left", context_id=context) as stream:
+            open(path, "w").close()
+            self.assertEqual(stream.read_until("result")["text"], "('yes', 'begun')")
+            self.assertEqual(stream.read_until("end_of_execution")["status"], "ok")
+        self.assertEqual(self.context(context)["state"], "idle")
+
+    def test_a_run_after_one_that_was_left_has_its_timeout_and_a_restart_its_effect(self):
+        context, _ = self.held()
+        with Stream(self.bridge, "1", context_id=context) as stream:
+            self.interrupt(context)
+            stream.read_until("end_of_execution")
+        self.assertEqual(self.run_code("2", context_id=context, timeout=0.5).status, "timed_out")
+        context, _ = self.held()
+        with Stream(self.bridge, "1", context_id=context) as stream:
+            self.assertEqual(self.bridge.call("POST", f"/contexts/{context}/restart")[0], 200)
+            self.assertEqual(stream.read_until("error")["name"], "KernelRestarted")
+        self.assertEqual(self.ok("2", context_id=context).main["text"], "2")
+
+    def test_a_run_that_is_stopped_while_its_variables_are_set_never_begins(self):
+        context, path = self.held()
+        with Stream(self.bridge, "never = 1", context_id=context, env_vars={"GIVEN": "1"}) as stream:
+            until("its turn", lambda: self.context(context)["state"] == "busy")
+            self.interrupt(context)
+            open(path, "w").close()
+            self.assertEqual(stream.read_until("error")["value"], "interrupted before it began")
+            self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
+        ran = self.ok("import os\nkept, 'never' in dir(), os.environ.get('GIVEN')", context_id=context)
+        self.assertEqual(ran.main["text"], "('yes', False, None)")
+
     def test_output_has_a_limit(self):
         ran = self.run_code("while True: print('x' * 1000)", max_output_bytes=100_000)
         self.assertEqual((ran.status, ran.error["name"]), ("output_limit", "OutputLimitError"))
@@ -289,6 +367,25 @@ class Kernels(WithBridge):
         os.kill(pid, signal.SIGKILL)
         until("its death", lambda: self.context(context)["state"] == "dead")
         self.assertNotEqual(self.ok("import os; os.getpid()", context_id=context).main["text"], str(pid))
+
+    def test_a_kernel_that_does_not_answer_us_in_time_is_killed(self):
+        async def asked():
+            environment = {**os.environ, "IPYTHONDIR": self.bridge.home}
+            kernel = await kernels.Kernel.start(kernels.languages()["python"], self.bridge.home, environment)
+            self.assertEqual((await kernel.ask("1", 60))["status"], "ok")
+            return kernel, await kernel.ask("import time; time.sleep(600)", 1)
+
+        kernel, reply = asyncio.run(asked())
+        self.assertEqual((kernel.dead, reply), (True, None))
+
+    def test_who_waits_is_woken_by_a_message_that_cannot_be_heard(self):
+        def hear(message):
+            raise TypeError("odd")
+
+        request = kernels.Request("1", hear)
+        with self.assertRaises(TypeError):
+            request.take({"msg_type": "execute_reply", "content": {"status": "ok"}})
+        self.assertTrue(request.news.is_set())
 
     def test_a_restart_forgets_variables_and_count(self):
         context = self.new_context()

@@ -19,6 +19,19 @@ class Languages(WithBridge):
             self.assertEqual(self.ok("1 + 1", language=name).main["text"], "2")
         self.assertEqual([context["id"] for context in self.bridge.call("GET", "/contexts")[1] if context["language"] == "python"], ["default"])
 
+    def test_a_context_has_the_names_of_its_language(self):
+        self.ok("x = 1", context_id="default-py")
+        self.assertEqual(self.ok("x", context_id="default-Python3").main["text"], "1")
+        for name in ("default-python", "default-py"):
+            self.assertEqual(self.context(name)["id"], "default")
+        self.ok("word=kept", language="sh")
+        self.assertEqual(self.bridge.call("POST", "/contexts", {"id": "default-sh", "language": "bash"})[1]["id"], "default-bash")
+        self.assertEqual(self.bridge.call("POST", "/contexts/default-sh/interrupt"), (204, None))
+        self.assertEqual(self.bridge.call("POST", "/contexts/default-sh/restart")[1]["id"], "default-bash")
+        self.assertEqual(self.ok("echo ${word-none}", context_id="default-shell").stdout, "none\n")
+        self.assertEqual(self.bridge.call("DELETE", "/contexts/default-sh"), (204, None))
+        self.refused(404, "GET", "/contexts/default-bash")
+
     def test_a_context_is_of_one_language(self):
         self.assertIn("python", self.refused(400, "POST", "/execute", {"code": "1", "context_id": "default", "language": "bash"}))
         self.new_context(id="mine")
@@ -77,6 +90,11 @@ class JavaScript(WithBridge):
         self.assertEqual((ran.stdout, ran.stderr), ("out\n", "err\n"))
         ran = self.run_code("throw new RangeError('bad')", language="js")
         self.assertEqual((ran.status, ran.error["name"], ran.error["value"]), ("error", "RangeError", "bad"))
+        self.assertEqual(self.ok("1 + 1", language="js").main["text"], "2")
+
+    def test_an_error_whose_message_is_no_text_is_told(self):
+        ran = self.run_code("const odd = new Error(); odd.message = {a: 1}; throw odd", language="js")
+        self.assertEqual((ran.status, len(ran.errors)), ("error", 1))
         self.assertEqual(self.ok("1 + 1", language="js").main["text"], "2")
 
     def test_a_loop_without_end_costs_its_kernel(self):

@@ -1,6 +1,7 @@
 """What values, frames and figures become. See scripts/test-code.sh."""
 
 import base64
+import math
 import unittest
 
 from test_bridge import WithBridge
@@ -36,6 +37,15 @@ class Values(WithBridge):
     def test_a_string_is_shown_without_its_quotes(self):
         for code, text in [("'word'", "word"), ("\"it's\"", "it's"), ("['a']", "['a']"), ("'\"'", '"'), ("''", "")]:
             self.assertEqual(self.ok(code).main["text"], text)
+
+    def test_json_that_nobody_could_read_is_told_of_instead(self):
+        ran = self.ok("from IPython.display import JSON\nvalue = 1\nfor _ in range(200): value = [value]\ndisplay(JSON(value))")
+        self.assertNotIn("json", ran.shown)
+        self.assertIn("[json nested more than 120 levels deep left out", ran.shown["text"])
+        ran = self.ok("display(JSON([{'': 0}] * 100_000))")
+        self.assertIn("[json of too many values left out", ran.shown["text"])
+        ran = self.ok("display(JSON([10**400, float('nan')]))")
+        self.assertEqual(ran.shown["json"][0], str(10**400))
 
     def test_objects_say_how_they_are_shown(self):
         ran = self.ok("class Page:\n    def _repr_html_(self): return '<p>'\n    def _repr_latex_(self): return '$x$'\nPage()")
@@ -73,6 +83,10 @@ class Frames(WithBridge):
             ran.main["data"],
             {"category": ["a", "b"], "missing": [1, None], "period": ["2024-01", "2024-02"], "span": ["1 days 00:00:00", "2 days 00:00:00"]},
         )
+
+    def test_integers_too_large_for_a_float_are_text(self):
+        ran = self.ok("import math, pandas as pd\npd.DataFrame({'f': [math.factorial(n) for n in range(200)]})")
+        self.assertEqual(ran.main["data"]["f"], [math.factorial(n) if n < 171 else str(math.factorial(n)) for n in range(200)])
 
     def test_a_displayed_frame_has_them_too(self):
         self.assertEqual(self.ok("import pandas as pd\ndisplay(pd.DataFrame({'a': [1]}))").shown["data"], {"a": [1]})
