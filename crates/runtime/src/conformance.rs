@@ -169,7 +169,8 @@ pub async fn a_machine_is_adopted_by_all_it_is_known_by(fixture: &dyn Fixture) {
     let strangers = [
         Machine { start_ticks: machine.start_ticks + 1, ..machine.clone() },
         Machine { boot_id: format!("{}-not", machine.boot_id), ..machine.clone() },
-        Machine { pid: machine.pid + 1, ..machine.clone() },
+        // A number that no process has: the next one may be a neighbour's that was started at the same moment.
+        Machine { pid: i32::MAX.unsigned_abs(), ..machine.clone() },
     ];
     for stranger in &strangers {
         assert!(!runtime.adopt(&id, stranger).await.expect("adoption answers"), "{stranger:?}");

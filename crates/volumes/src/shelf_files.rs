@@ -152,7 +152,7 @@ impl ShelfFiles {
                     ShelfFileError::NotFound { .. }
                     | ShelfFileError::NotDirectory { .. }
                     | ShelfFileError::Link { .. }
-                    | ShelfFileError::BadPath { .. },
+                    | ShelfFileError::BadPath,
                 ) if folder != top => continue,
                 Err(error) => return Err(error),
             };
@@ -216,10 +216,12 @@ impl ShelfFiles {
         // Looked at before it is opened: opening a pipe waits for its other end, and opening a device does things to it.
         let looked = self.open_path(&path)?;
         let stat = fstat(&looked).map_err(|error| failed("look at", &path.shown())(error.into()))?;
-        match kind(&stat) {
-            FileType::RegularFile => {}
-            FileType::Symlink => return Err(ShelfFileError::Link { path: path.shown() }),
-            _ => return Err(ShelfFileError::NotFile { path: path.shown() }),
+        let kind = kind(&stat);
+        if kind == FileType::Symlink {
+            return Err(ShelfFileError::Link { path: path.shown() });
+        }
+        if kind != FileType::RegularFile {
+            return Err(ShelfFileError::NotFile { path: path.shown() });
         }
         let entry = described(&stat, path.name().unwrap_or("/").to_owned(), path.shown(), None);
         // By the descriptor, so that it is the very file that was looked at.

@@ -76,8 +76,7 @@ impl Server {
             Err(_) => Err(format!(
                 "the interpreter is busy with another run that does not end; `burrow context restart {sandbox} {context}` \
                  begins it anew, without its variables"
-            )
-            .into()),
+            )),
         }
     }
 }
