@@ -30,10 +30,11 @@ CONTEXTS_MAX = 32
 QUEUE_MAX = 64
 CODE_BYTES_MAX = 4 << 20
 OUTPUT_BYTES_MAX = 16 << 20
-# How long code may go on after the interrupt that its timeout or its output brought, before its kernel is killed.
-PATIENCE_SECONDS = 5
+# How long code may go on after the interrupt that its timeout or its output brought, before its kernel is killed: what a busy host may
+# need to pass on what was written until then. Its variables go with it, which is worse than to wait.
+PATIENCE_SECONDS = 15
 # Setting variables takes a moment. A kernel that does not come to it within this time is busy in the background, and lost.
-ASK_SECONDS_MAX = 30
+ASK_SECONDS_MAX = 60
 # Code counts as just begun for as long as a busy machine may need to prepare it.
 FRESH_SECONDS = 1
 AGAIN_SECONDS = 0.5
