@@ -47,7 +47,10 @@ fn what_one_sandbox_writes_another_reads_and_it_is_there_when_both_are_gone() {
     assert!(said.contains("in use"), "{said}");
     // Its quota is its own.
     assert!(!daemon.holds("writer", "head -c 200M /dev/zero > /data/big && sync"));
-    daemon.sh("writer", "rm -f /data/big; echo small > /root/own");
+    // Also of a copy, which would else share its blocks with a file of the machine's and cost the volume nothing.
+    daemon.sh("writer", "rm -f /data/big; head -c 200M /dev/zero > /root/own");
+    assert!(!daemon.holds("writer", "cp /root/own /data/big && sync"));
+    daemon.sh("writer", "rm -f /data/big /root/own");
     daemon.ok(&["rm", "-f", "writer", "reader"]);
     daemon.ok(&["run", "--rm", "--volume", "data:/data", "--", "sh", "-c", "cat /data/file > /data/copy"]);
     assert_eq!(daemon.ok(&["run", "--rm", "--volume", "data:/d:ro", "--", "cat", "/d/copy"]), "one");

@@ -304,7 +304,7 @@ class Context:
     async def _execute(self, kernel, run):
         """Runs its code; how it ended."""
         for _ in range(ABORTED_MAX):
-            run.request = await kernel.execute(run.code, run.hear)
+            run.request = await kernel.execute(run.code, run.hear, output_bytes_max=run.left)
             if run.stopped is not None:
                 run.request.news.set()
             status = await self._attend(kernel, run)
@@ -338,7 +338,7 @@ class Context:
                 seen, patience = run.stopped, now + PATIENCE_SECONDS
             if run.stopped != answered and request.begun_at is not None:
                 answered = run.stopped
-                again = Again(request, now)
+                again = None if kernel.loses_no_interrupt else Again(request, now)
                 await kernel.interrupt()
                 # Somebody who only left, or asked for an interrupt, does not cost others their variables.
                 patience = now + PATIENCE_SECONDS if run.last_word is not None else None
@@ -428,8 +428,8 @@ class Context:
 class Again:
     """An interrupt that may have to be sent once more.
 
-    Between the word that code begins and its first line a kernel prepares it, and loses an interrupt there now and then. So code that
-    was interrupted right at its beginning, and has said nothing since, is interrupted again; other code is not, since it may be
+    Between the word that code begins and its first line most kernels prepare it, and lose an interrupt there now and then. So code
+    that was interrupted right at its beginning, and has said nothing since, is interrupted again; other code is not, since it may be
     tidying up.
     """
 

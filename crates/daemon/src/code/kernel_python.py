@@ -1,16 +1,22 @@
 """Run silently in every Python kernel at its start, in a namespace of its own.
 
-Teaches the kernel two forms of values beside those that IPython makes (a data frame as columns, a figure as a chart), and to set
-variables of the environment for one run. Imports nothing that is slow: pandas and matplotlib may never be used.
+Teaches the kernel two forms of values beside those that IPython makes (a data frame as columns, a figure as a chart), to set variables
+of the environment for one run, to lose no interrupt, and to write no more than is passed on. Imports nothing that is slow: pandas and
+matplotlib may never be used.
 """
 
+import asyncio
+import contextlib
 import datetime
 import decimal
 import importlib.abc
 import importlib.util
 import math
 import os
+import signal
 import sys
+import threading
+import time
 import types
 
 from IPython import get_ipython
@@ -174,6 +180,149 @@ def leave():
             os.environ[name] = value
 
 
+# === Bounds of a run ===
+
+# Between what is written in vain: whoever wrote too much waits here for the interrupt that the bridge sends.
+TOO_MUCH_SECONDS = 0.02
+
+BEFORE_IT_BEGAN = compile("raise KeyboardInterrupt('before the code began')", "<interrupt>", "exec")
+
+
+class Bounds:
+    """Keeps interrupts for the code, and what it writes within what is passed on.
+
+    A kernel prepares code and looks after it with the same thread that runs it. An interrupt that hits there is swallowed by IPython, or
+    costs the answer that the run is over. So outside the code one is only noted, and the code that follows begins with it.
+
+    Code that writes in a loop is faster than whoever reads: without a bound, the reader would learn of its interrupt behind minutes of
+    output that nobody wants.
+    """
+
+    def __init__(self, shell):
+        self.shell = shell
+        self.kernel = shell.kernel
+        self.interrupted = False
+        # What an interrupt does inside the code, and what it does there unless the code sets that itself, for as long as it runs.
+        self.handler = self.given = signal.default_int_handler
+        # The run under way, how much it may write, and how much it has.
+        self.run, self.most, self.written = None, None, 0
+        # As one object: it is compared.
+        self.note = self._note
+
+    def install(self):
+        run_code, trigger = self.shell.run_code, self.shell.events.trigger
+        enter, leave = self.kernel.pre_handler_hook, self.kernel.post_handler_hook
+
+        def entered():
+            enter()
+            self._begin()
+
+        def left():
+            self.most = None
+            leave()
+
+        async def run_interruptibly(code, result=None, *, async_=False):
+            outside = self._to_code()
+            try:
+                # Only now: an interrupt from here on is raised, not noted.
+                if outside and self.interrupted:
+                    code = self._interrupt_before(code)
+                return await run_code(code, result, async_=async_)
+            finally:
+                self._from_code(outside)
+
+        def trigger_interruptibly(event, *args, **kwargs):
+            # Afterwards figures are drawn, which takes long enough to be interrupted. Before, nothing does.
+            outside = event.startswith("post_") and self._to_code()
+            try:
+                trigger(event, *args, **kwargs)
+            except KeyboardInterrupt:
+                self.shell.showtraceback()
+            finally:
+                self._from_code(outside)
+
+        self.kernel.pre_handler_hook, self.kernel.post_handler_hook = entered, left
+        self.shell.run_code, self.shell.events.trigger = run_interruptibly, trigger_interruptibly
+        # Of all streams: IPython exchanges the method of one for the time of a run.
+        streams = type(sys.stdout)
+        self.write = streams.write
+        streams.write = self._within_bound(self.write)
+        self.kernel._cancel_on_sigint = self._cancelling
+
+    def _begin(self):
+        """A request has come, not all of which are runs."""
+        self.interrupted = False
+        self.handler = self.given = signal.default_int_handler
+        signal.signal(signal.SIGINT, self.note)
+        parent = self.kernel.get_parent("shell")
+        self.run = parent.get("header", {}).get("msg_id")
+        self.most = parent.get("metadata", {}).get("burrow_output_bytes_max")
+        self.written = 0
+        for stream in (sys.stdout, sys.stderr):
+            # What IPython put back, as it was before there was a bound.
+            if getattr(stream.write, "__func__", None) is self.write:
+                vars(stream).pop("write", None)
+
+    def _note(self, number, frame):
+        self.interrupted = True
+
+    def _interrupt_before(self, code):
+        """Does what an interrupt does at the beginning of code; what is to be run then."""
+        self.interrupted = False
+        if self.handler is self.given:
+            return BEFORE_IT_BEGAN
+        if callable(self.handler):
+            self.handler(signal.SIGINT, sys._getframe())
+        return code
+
+    def _to_code(self):
+        """From here on an interrupt is the code's; whether it was not before."""
+        outside = signal.getsignal(signal.SIGINT) is self.note and is_main_thread()
+        if outside:
+            signal.signal(signal.SIGINT, self.handler)
+        return outside
+
+    def _from_code(self, outside):
+        if outside:
+            self.handler = signal.signal(signal.SIGINT, self.note)
+
+    @contextlib.contextmanager
+    def _cancelling(self, task):
+        """While code runs that awaits. What comes with the kernel does not wake a loop that sleeps, and makes it deaf before it began."""
+        loop = task.get_loop()
+
+        def cancel(number, frame):
+            if asyncio.current_task(loop) is task:
+                signal.default_int_handler(number, frame)
+            loop.call_soon_threadsafe(task.cancel)
+
+        self.handler = self.given = cancel
+        try:
+            yield
+        finally:
+            self.handler = self.given = signal.default_int_handler
+
+    def _within_bound(self, write):
+        def write_within_bound(stream, text):
+            if self.most is None or stream.parent_header.get("msg_id") != self.run:
+                return write(stream, text)
+            left = self.most - self.written
+            if left >= 0:
+                # One more than fits, by which the bridge sees that there was more.
+                self.written += len(text)
+                write(stream, text[: left + 1])
+            else:
+                stream.flush()
+                time.sleep(TOO_MUCH_SECONDS)
+            return len(text)
+
+        return write_within_bound
+
+
+def is_main_thread():
+    return threading.current_thread() is threading.main_thread()
+
+
 # Found by the bridge under this name, and by nobody who lists variables.
 MODULE = types.ModuleType("_burrow_kernel")
 MODULE.enter = enter
@@ -181,3 +330,4 @@ MODULE.leave = leave
 sys.modules["_burrow_kernel"] = MODULE
 
 register(get_ipython())
+Bounds(get_ipython()).install()

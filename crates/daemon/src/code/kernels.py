@@ -127,6 +127,8 @@ class Kernel:
         self.language = language["name"]
         # Ours to interrupt from here on. Not every kernel tells what it was given; then it is told by being busy.
         self.begins_with = "execute_input" if transport(language["argv"]) == "ipc" else "status"
+        # By what kernel_python.py teaches it.
+        self.loses_no_interrupt = self.language == "python"
         self.folder = tempfile.mkdtemp(prefix="burrow-kernel-")
         self.manager = AsyncKernelManager(
             kernel_name=language["kernel"],
@@ -224,8 +226,8 @@ class Kernel:
 
     # === impl: requests ===
 
-    async def execute(self, code, hear, silent=False):
-        """Sends code; what is said about it is heard by `hear`."""
+    async def execute(self, code, hear, silent=False, output_bytes_max=None):
+        """Sends code; what is said about it is heard by `hear`. What it writes beyond the bound need not be said."""
         if self.dead:
             self.request = Request(None, hear)
             self.request.news.set()
@@ -239,14 +241,14 @@ class Kernel:
             # Else a kernel refuses what is sent right after an error; and nothing is ever sent ahead.
             "stop_on_error": False,
         }
-        return await self._send("execute_request", content, hear)
+        return await self._send("execute_request", content, hear, {"burrow_output_bytes_max": output_bytes_max})
 
-    async def _send(self, kind, content, hear):
+    async def _send(self, kind, content, hear, metadata=None):
         """Sends a message, by the socket that is also listened to.
 
         Not through the client: it sends past the event loop, which then may never learn of an answer that arrived in that moment.
         """
-        message = self.client.session.msg(kind, content)
+        message = self.client.session.msg(kind, content, metadata=metadata)
         self.request = Request(message["header"]["msg_id"], hear, self.begins_with)
         await self.client.shell_channel.socket.send_multipart(self.client.session.serialize(message))
         return self.request

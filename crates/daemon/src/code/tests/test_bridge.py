@@ -16,13 +16,10 @@ import kernels  # noqa: E402
 
 # Goes on after any interrupt.
 STUBBORN = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 print('began', flush=True)
-while True:
-    try:
-        time.sleep(60)
-    except KeyboardInterrupt:
-        pass
+time.sleep(600)
 """
 
 
@@ -202,6 +199,45 @@ class Stops(WithBridge):
                 self.interrupt("default")
                 self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
 
+    def test_an_interrupt_at_any_moment_of_the_beginning_ends_the_code_and_nothing_else(self):
+        self.ok("kept = 'yes'")
+        for code in ("print('begun', flush=True)\nimport time\ntime.sleep(600)", "import asyncio\nawait asyncio.sleep(600)"):
+            for milliseconds in range(1, 30):
+                ran = self.run_code(code, timeout=milliseconds / 1000)
+                self.assertEqual((ran.status, ran.error["name"]), ("timed_out", "TimeoutError"), milliseconds)
+                self.assertEqual(self.ok("kept").main["text"], "yes")
+
+    def test_code_that_awaits_is_interrupted_where_it_is(self):
+        self.ok("kept = 'yes'; import asyncio, time")
+        for code in ("await asyncio.sleep(600)", "await asyncio.sleep(0); time.sleep(600)", "await asyncio.gather(asyncio.sleep(600))"):
+            with Stream(self.bridge, f"print('begun', flush=True)\n{code}") as stream:
+                stream.read_until("stdout")
+                self.interrupt("default")
+                self.assertIn(stream.read_until("error")["name"], ("KeyboardInterrupt", "CancelledError"))
+                self.assertEqual(stream.read_until("end_of_execution")["status"], "interrupted")
+            self.assertEqual(self.ok("kept").main["text"], "yes")
+
+    def test_code_is_interrupted_once_and_may_tidy_up_in_silence(self):
+        tidy = "import time\ntry:\n    time.sleep(600)\nfinally:\n    time.sleep(1.5)\n    tidied = True"
+        with Stream(self.bridge, tidy) as stream:
+            stream.read_until("number_of_executions")
+            self.interrupt("default")
+            stream.read_until("end_of_execution")
+        # Where the interrupt came before the first line, there was nothing to be tidied up.
+        self.assertIn(self.ok("globals().get('tidied')or'not begun'").main["text"], ("True", "not begun"))
+
+    def test_code_may_handle_interrupts_itself(self):
+        code = "import signal, time\nsignal.signal(signal.SIGINT, lambda *_: hits.append(1))\nprint('set', flush=True)\n"
+        code = "hits = []\n" + code + "while not hits: time.sleep(0.01)\nlen(hits)"
+        with Stream(self.bridge, code) as stream:
+            stream.read_until("stdout")
+            self.interrupt("default")
+            self.assertEqual(stream.read_until("result")["text"], "1")
+        with Stream(self.bridge, "import time; time.sleep(600)") as stream:
+            stream.read_until("number_of_executions")
+            self.interrupt("default")
+            self.assertEqual(stream.read_until("error")["name"], "KeyboardInterrupt")
+
     def test_an_interrupt_while_the_kernel_starts_is_not_lost(self):
         self.bridge.call("DELETE", "/contexts/default")
         with Stream(self.bridge, "import time; time.sleep(600)") as stream:
@@ -236,14 +272,14 @@ class Stops(WithBridge):
     def test_code_that_ignores_its_timeout_loses_its_kernel(self):
         context = self.new_context()
         self.ok("kept = 1", context_id=context)
-        ran = self.run_code(STUBBORN, context_id=context, timeout=0.3)
+        ran = self.run_code(STUBBORN, context_id=context, timeout=3)
         self.assertEqual((ran.status, ran.error["name"]), ("timed_out", "TimeoutError"))
         self.assertIn("killed", ran.error["value"])
         self.assertEqual(self.run_code("kept", context_id=context).error["name"], "NameError")
 
     def test_code_that_ignored_an_interrupt_still_has_its_timeout(self):
         context = self.new_context()
-        with Stream(self.bridge, STUBBORN, context_id=context, timeout=2) as stream:
+        with Stream(self.bridge, STUBBORN, context_id=context, timeout=5) as stream:
             stream.read_until("stdout")
             self.interrupt(context)
             self.assertEqual(stream.read_until("end_of_execution")["status"], "timed_out")
@@ -307,6 +343,15 @@ class Stops(WithBridge):
         self.assertEqual((ran.status, ran.error["name"]), ("output_limit", "OutputLimitError"))
         self.assertTrue(50_000 < len(ran.stdout) <= 100_000, len(ran.stdout))
         self.ok("1")
+
+    def test_a_flood_waits_for_its_interrupt(self):
+        flood = "lines = 0\nwhile True:\n    print('x' * 1000)\n    lines += 1"
+        self.assertEqual(self.run_code(flood, max_output_bytes=100_000).status, "output_limit")
+        # A hundred lines fit. Those after them take some time each: unbounded there would be hundreds of thousands.
+        self.assertLess(int(self.ok("lines").main["text"]), 5000)
+        self.assertEqual(self.run_code("print('y' * (1 << 30))", max_output_bytes=100_000).status, "output_limit")
+        self.assertEqual(self.run_code("!yes", max_output_bytes=100_000).status, "output_limit")
+        self.assertEqual(self.ok("print('z' * 90_000)", max_output_bytes=100_000).stdout, "z" * 90_000 + "\n")
 
     def test_one_value_too_large_is_an_output_limit(self):
         ran = self.run_code("display({'text/plain': 'x' * 200_000}, raw=True)", max_output_bytes=100_000)
