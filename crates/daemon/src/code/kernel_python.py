@@ -206,6 +206,8 @@ class Bounds:
         self.handler = self.given = signal.default_int_handler
         # The run under way, how much it may write, and how much it has.
         self.run, self.most, self.written = None, None, 0
+        # What was there before ours.
+        self.write = None
         # As one object: it is compared.
         self.note = self._note
 
@@ -245,8 +247,9 @@ class Bounds:
         self.shell.run_code, self.shell.events.trigger = run_interruptibly, trigger_interruptibly
         # Of all streams: IPython exchanges the method of one for the time of a run.
         streams = type(sys.stdout)
-        self.write = streams.write
-        streams.write = self._within_bound(self.write)
+        if hasattr(streams, "set_parent"):
+            self.write = streams.write
+            streams.write = self._within_bound(self.write)
         self.kernel._cancel_on_sigint = self._cancelling
 
     def _begin(self):
@@ -260,7 +263,7 @@ class Bounds:
         self.written = 0
         for stream in (sys.stdout, sys.stderr):
             # What IPython put back, as it was before there was a bound.
-            if getattr(stream.write, "__func__", None) is self.write:
+            if self.write is not None and getattr(stream.write, "__func__", None) is self.write:
                 vars(stream).pop("write", None)
 
     def _note(self, number, frame):
