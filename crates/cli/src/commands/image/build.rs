@@ -17,7 +17,7 @@ use crate::failure::{Failure, OrFail, Stop};
 use crate::parse;
 use crate::transfer::bridge::from_blocking;
 
-/// Build files that come with the program, by the name of their image.
+/// Build files that come with the program, by the name of their image. Each builds upon the one before it.
 const READY: [(&str, &str); 2] = [
     ("python-interpreter", include_str!("ready/python-interpreter.yaml")),
     ("polyglot-interpreter", include_str!("ready/polyglot-interpreter.yaml")),
@@ -72,7 +72,7 @@ pub(super) struct BuildArgs {
     /// The default image: build it again even if it is there
     #[arg(long, conflicts_with_all = ["file", "packages", "ready"])]
     rebuild: bool,
-    /// What the build file's `run` steps may reach
+    /// What the build file's `run` steps may reach; of an image by `--ready` all that is public
     #[arg(long, value_name = "MODE", value_enum, conflicts_with = "packages")]
     net: Option<Net>,
     /// Host that its `run` steps may reach; may be repeated
@@ -166,18 +166,29 @@ async fn make(client: &Client, request: &BuildImage) -> Result<Vec<Image>, Stop>
 }
 
 async fn from_ready(client: &Client, args: BuildArgs) -> Result<Vec<Image>, Stop> {
-    let network = args.network();
+    // The steps are Burrow's own, and some install what is not among Debian's packages.
+    let open = || NetworkRequest { mode: Some(NetworkMode::Open), ..NetworkRequest::default() };
+    let network = args.network().unwrap_or_else(open);
     let ready = args.ready.unwrap_or_default();
-    let recipe = READY.iter().find(|(name, _)| *name == ready).map(|(_, recipe)| (*recipe).to_owned());
-    let request = BuildImage {
+    let there = client.images().await.or_fail(|| format!("could not build image `{ready}`"))?;
+    let is_there = |name: &str| there.iter().any(|image| image.names.iter().any(|known| known == name));
+    let recipe = |name: &str, recipe: &str, is_last: bool| BuildImage {
         from: ImageFrom::Recipe,
-        name: Some(args.name.unwrap_or(ready)),
-        recipe,
-        no_cache: args.no_cache,
-        network,
+        name: Some(if is_last { args.name.clone() } else { None }.unwrap_or_else(|| name.to_owned())),
+        recipe: Some(recipe.to_owned()),
+        no_cache: args.no_cache && is_last,
+        network: Some(network.clone()),
         ..BuildImage::default()
     };
-    make(client, &request).await
+    for (name, text) in READY {
+        if name == ready {
+            return make(client, &recipe(name, text, true)).await;
+        }
+        if !is_there(name) {
+            make(client, &recipe(name, text, false)).await?;
+        }
+    }
+    Err(Failure::new(format!("could not build image `{ready}`: nobody has its build file")).into())
 }
 
 impl BuildArgs {
