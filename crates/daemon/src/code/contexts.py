@@ -38,7 +38,9 @@ ASK_SECONDS_MAX = 60
 # Code counts as just begun for as long as a busy machine may need to prepare it.
 FRESH_SECONDS = 1
 AGAIN_SECONDS = 0.5
-AGAIN_MAX = 6
+AGAIN_MAX = 8
+# Where that disturbs nobody: this time, then twice as long, and so on.
+AGAIN_SECONDS_MIN = 0.05
 # A kernel that refuses whatever follows an error does so for a fifth of a second.
 ABORTED_MAX = 10
 ABORTED_SECONDS = 0.1
@@ -338,14 +340,14 @@ class Context:
                 seen, patience = run.stopped, now + PATIENCE_SECONDS
             if run.stopped != answered and request.begun_at is not None:
                 answered = run.stopped
-                again = None if kernel.loses_no_interrupt else Again(request, now)
+                again = Again(request, now, kernel.keeps_interrupts)
                 await kernel.interrupt()
                 # Somebody who only left, or asked for an interrupt, does not cost others their variables.
                 patience = now + PATIENCE_SECONDS if run.last_word is not None else None
             if patience is not None and now >= patience:
                 return await self._give_up(kernel, run)
             if again is not None and again.is_due(now):
-                await kernel.interrupt()
+                await kernel.interrupt_again()
             await until_next(request.news, done_at, deadline, patience, again and again.at)
 
     async def _give_up(self, kernel, run):
@@ -430,21 +432,24 @@ class Again:
 
     Between the word that code begins and its first line most kernels prepare it, and lose an interrupt there now and then. So code
     that was interrupted right at its beginning, and has said nothing since, is interrupted again; other code is not, since it may be
-    tidying up.
+    tidying up. Where no interrupt is lost, to send it again disturbs nobody.
     """
 
-    def __init__(self, request, now):
+    def __init__(self, request, now, is_kept):
         self.request = request
         self.sent_at = now
-        self.left = AGAIN_MAX if now - request.begun_at < FRESH_SECONDS else 0
-        self.at = now + AGAIN_SECONDS if self.left else None
+        self.is_kept = is_kept
+        self.pause = AGAIN_SECONDS_MIN if is_kept else AGAIN_SECONDS
+        self.left = AGAIN_MAX if is_kept or now - request.begun_at < FRESH_SECONDS else 0
+        self.at = now + self.pause if self.left else None
 
     def is_due(self, now):
         if self.at is None or now < self.at:
             return False
         self.left -= 1
-        self.at = now + AGAIN_SECONDS if self.left else None
-        return self.request.heard_at <= self.sent_at
+        self.pause = min(self.pause * 2, AGAIN_SECONDS)
+        self.at = now + self.pause if self.left else None
+        return self.is_kept or self.request.heard_at <= self.sent_at
 
 
 def status_of(reply):

@@ -251,6 +251,8 @@ class Bounds:
             self.write = streams.write
             streams.write = self._within_bound(self.write)
         self.kernel._cancel_on_sigint = self._cancelling
+        # By which the bridge wakes code that fell asleep in the moment in which it was interrupted.
+        signal.signal(signal.SIGURG, lambda number, frame: None)
 
     def _begin(self):
         """A request has come, not all of which are runs."""

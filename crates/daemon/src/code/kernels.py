@@ -128,7 +128,7 @@ class Kernel:
         # Ours to interrupt from here on. Not every kernel tells what it was given; then it is told by being busy.
         self.begins_with = "execute_input" if transport(language["argv"]) == "ipc" else "status"
         # By what kernel_python.py teaches it.
-        self.loses_no_interrupt = self.language == "python"
+        self.keeps_interrupts = self.language == "python"
         self.folder = tempfile.mkdtemp(prefix="burrow-kernel-")
         self.manager = AsyncKernelManager(
             kernel_name=language["kernel"],
@@ -274,8 +274,11 @@ class Kernel:
             await asyncio.sleep(LEFT_SECONDS)
             if request.done_at() is not None or (sent_at is not None and request.heard_at > sent_at):
                 return
-            sent_at = sent_at or time.monotonic()
-            await self.interrupt()
+            if sent_at is None:
+                sent_at = time.monotonic()
+                await self.interrupt()
+            else:
+                await self.interrupt_again()
 
     async def ask(self, code, seconds_max):
         """Runs code of our own, unheard; its reply, or `None` where there was none. A kernel that takes longer is killed."""
@@ -301,6 +304,15 @@ class Kernel:
         if not self.dead:
             with contextlib.suppress(ProcessLookupError, RuntimeError):
                 await self.manager.interrupt_kernel()
+
+    async def interrupt_again(self):
+        """For one that may have been lost. One that is kept only needs waking: a process that falls asleep in the moment in which it is
+        interrupted sleeps on, and learns of it with the next signal."""
+        if not self.keeps_interrupts:
+            await self.interrupt()
+        elif not self.dead:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.manager.provisioner.pid, signal.SIGURG)
 
     async def look(self):
         """Looks whether it lives, after a child has died."""
