@@ -310,9 +310,13 @@ class Kernel:
         interrupted sleeps on, and learns of it with the next signal."""
         if not self.keeps_interrupts:
             await self.interrupt()
-        elif not self.dead:
+        elif not self.dead and self._pid():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.manager.provisioner.pid, signal.SIGURG)
+                os.kill(self._pid(), signal.SIGURG)
+
+    def _pid(self):
+        """Its process; `None` before it was started and after it was seen off."""
+        return getattr(self.manager.provisioner, "pid", None)
 
     async def look(self):
         """Looks whether it lives, after a child has died."""
@@ -334,10 +338,9 @@ class Kernel:
             task.cancel()
         if self.manager.has_kernel:
             # A kernel leads a group of its own; what its code started in the background belongs to it.
-            pid = getattr(self.manager.provisioner, "pid", None)
-            if pid:
+            if self._pid():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)
+                    os.killpg(self._pid(), signal.SIGKILL)
             await self.manager.shutdown_kernel(now=True)
         if self.client is not None:
             self.client.stop_channels()
