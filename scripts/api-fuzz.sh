@@ -24,7 +24,7 @@ request_seconds=20
 
 say() { printf 'api-fuzz: %s\n' "$*" >&2; }
 
-work=$(mktemp -d)
+work=$(mktemp -d -t burrow-fuzz-XXXXXX)
 name="burrow-fuzz-$$"
 pool="${BURROW_TEST_POOL:-$(scripts/test-pool.sh up "$burrow" "$guest")}"
 place="$pool/daemons/$name"

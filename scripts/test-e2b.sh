@@ -44,7 +44,7 @@ if ! node_version > /dev/null; then
     for index in "${!interpreters[@]}"; do [[ ${interpreters[index]} != js-* ]] || unset "interpreters[index]"; done
 fi
 
-work=$(mktemp -d)
+work=$(mktemp -d -t burrow-e2b-XXXXXX)
 name="burrow-e2b-$$"
 place="$pool/daemons/$name"
 daemon=""

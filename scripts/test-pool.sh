@@ -72,7 +72,7 @@ build() {
         return
     fi
     say "test-pool: building an image (once): burrow image build $*"
-    state=$(mktemp -d)
+    state=$(mktemp -d -t burrow-template-XXXXXX)
     # What an attempt that failed left.
     discard "$folder"
     mkdir -p "$folder" "$state/state"

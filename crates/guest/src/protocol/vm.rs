@@ -6,7 +6,7 @@
 //!    │ ◄──────────────── {"id":7,"kind":"ready"} ─ │   it listens
 //!    │ ── {"id":8,"op":"hold"} ──────────────────► │   before the processors are stopped
 //!    │ ── {"id":9,"op":"settle",…} ──────────────► │   when they run again, if time has passed or it is a copy
-//!    │ ── {"id":10,"op":"release"} ──────────────► │
+//!    │ ── {"id":10,"op":"release",…} ────────────► │
 //! ```
 //!
 //! One JSON document per line. An answer bears the id of what it answers: after a copy was made, an answer to what its
@@ -56,7 +56,12 @@ pub enum VmRequest {
     /// What is copied meanwhile wakes up with nobody running who could see that it is a copy.
     Hold,
     Settle(VmSettle),
-    Release,
+    /// Lets them go on, if they are held. What time it is, is said once more: the first message after a machine was copied is
+    /// slow, and the clock that it set is late by as much.
+    Release {
+        #[serde(default)]
+        unix_ns: Option<u64>,
+    },
     /// What was written so far goes to the disk.
     Sync,
     /// The disk has become larger: so does what is on it.

@@ -64,7 +64,9 @@ impl Agent {
             },
             "boot": document,
         });
-        self.ask(message, timeout)
+        self.ask(message, timeout)?;
+        // Nobody is held; but the clock is as late as that took.
+        self.release(timeout)
     }
 
     pub(super) fn settle(&mut self, settle: &Settle, timeout: Duration) -> io::Result<()> {
@@ -80,7 +82,7 @@ impl Agent {
     }
 
     pub(super) fn release(&mut self, timeout: Duration) -> io::Result<()> {
-        self.ask(json!({ "op": "release" }), timeout)
+        self.ask(json!({ "op": "release", "unix_ns": unix_ns() }), timeout)
     }
 
     pub(super) fn sync(&mut self, timeout: Duration) -> io::Result<()> {
@@ -160,16 +162,21 @@ impl Agent {
 
 impl Settle {
     fn message(&self) -> io::Result<Value> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(io::Error::other)?;
         let entropy: String = random::<ENTROPY_BYTES>()?.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(json!({
-            "unix_ns": u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+            "unix_ns": unix_ns(),
             "entropy": entropy,
             "hostname": self.hostname,
             "pids": self.pids,
             "reset": self.reset,
         }))
     }
+}
+
+/// What time it is.
+pub(super) fn unix_ns() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What the machine's first process says it could not do.
@@ -203,22 +210,36 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(20);
 
-    /// A guest that answers the one message it hears with what `answer` makes of its id.
-    fn guest(answer: fn(u64) -> String) -> (Agent, thread::JoinHandle<Value>) {
+    /// A guest that answers so many messages with what `answer` makes of their ids, and hangs up.
+    fn guest(count: usize, answer: fn(u64) -> String) -> (Agent, thread::JoinHandle<Vec<Value>>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let serve = thread::spawn(move || {
-            let mut line = String::new();
-            io::BufReader::new(theirs.try_clone().unwrap()).read_line(&mut line).unwrap();
-            let message: Value = serde_json::from_str(&line).unwrap();
-            let _ = theirs.write_all(answer(message["id"].as_u64().unwrap()).as_bytes());
-            message
+            let lines = io::BufReader::new(theirs.try_clone().unwrap()).lines();
+            let hear = |line: io::Result<String>| {
+                let message: Value = serde_json::from_str(&line.unwrap()).unwrap();
+                let _ = theirs.write_all(answer(message["id"].as_u64().unwrap()).as_bytes());
+                message
+            };
+            lines.take(count).map(hear).collect()
         });
         (Agent::new(ours), serve)
     }
 
     #[test]
+    fn a_machine_that_boots_is_told_the_time_once_more_when_it_is_up() {
+        let (mut agent, serve) = guest(2, |id| format!("{{\"id\":{id},\"kind\":\"ready\"}}\n"));
+        let settle = Settle { hostname: None, pids: 7, reset: false };
+        agent.boot(&settle, b"{}", SOON).unwrap();
+        let heard = serve.join().unwrap();
+        let ops: Vec<_> = heard.iter().map(|message| message["op"].as_str().unwrap()).collect();
+        assert_eq!(ops, ["boot", "release"]);
+        let (first, second) = (heard[0]["settle"]["unix_ns"].as_u64(), heard[1]["unix_ns"].as_u64());
+        assert!(first.is_some() && first < second, "{first:?} {second:?}");
+    }
+
+    #[test]
     fn only_the_answer_to_what_was_asked_counts() {
-        let (mut agent, serve) = guest(|id| {
+        let (mut agent, serve) = guest(1, |id| {
             format!(
                 "rubbish\n{{\"id\":{},\"kind\":\"failed\",\"step\":\"a\",\"message\":\"b\"}}\n{{\"id\":{id},\"kind\":\"ready\"}}\n",
                 id.wrapping_add(1)
@@ -226,7 +247,7 @@ mod tests {
         });
         let settle = Settle { hostname: Some("box".to_owned()), pids: 7, reset: true };
         agent.settle(&settle, SOON).unwrap();
-        let message = serve.join().unwrap();
+        let message = &serve.join().unwrap()[0];
         assert_eq!(
             (&message["op"], &message["pids"], &message["reset"]),
             (&"settle".into(), &7.into(), &true.into())
@@ -236,12 +257,12 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_and_a_guest_that_hangs_up_or_floods_is_not_waited_for() {
-        let (mut agent, serve) = guest(|id| {
+        let (mut agent, serve) = guest(1, |id| {
             format!("{{\"id\":{id},\"kind\":\"failed\",\"step\":\"stop\",\"message\":\"busy\"}}\n")
         });
         assert_eq!(agent.hold(SOON).unwrap_err().to_string(), "could not stop: busy");
         serve.join().unwrap();
-        let (mut agent, serve) = guest(|_| "x".repeat(3 * LINE_BYTES_MAX));
+        let (mut agent, serve) = guest(1, |_| "x".repeat(3 * LINE_BYTES_MAX));
         assert!(agent.release(SOON).is_err());
         serve.join().unwrap();
         let (ours, _theirs) = UnixStream::pair().unwrap();

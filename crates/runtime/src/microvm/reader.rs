@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
@@ -20,6 +20,7 @@ use rustix::fs::{CWD, Mode, OFlags, ioctl_ficlone, openat};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::agent::unix_ns;
 use super::boot::{Parts, boot_timeout};
 use super::model::{Accelerator, Model};
 use super::place::Socket;
@@ -105,9 +106,7 @@ impl Shared {
         let stream = self.places.connect(id, Socket::Agent).map_err(step("reach the machine", id))?;
         let writable = options.disks.iter().enumerate().filter(|(_, of)| of.writable);
         let writable: Vec<usize> = writable.map(|(number, _)| number).collect();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let unix_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        let open = json!({ "op": "open", "unix_ns": unix_ns, "disks": disks.len(), "writable": writable });
+        let open = json!({ "op": "open", "unix_ns": unix_ns(), "disks": disks.len(), "writable": writable });
         let opened = converse(&stream, boot_timeout(model.accelerator), &open, None, |_| Ok(()));
         opened.map_err(|error| match error {
             // Nothing was heard of it at all.

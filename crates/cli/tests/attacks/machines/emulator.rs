@@ -196,11 +196,21 @@ pub(super) fn host_logged(mark: &str) -> bool {
     log.out.contains(mark)
 }
 
-/// Where things are mounted in this host, but for what daemons under test bring, which come and go beside this one.
-pub(super) fn mounted() -> Vec<String> {
-    let info = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let places = info.lines().filter_map(|line| line.split(' ').nth(4));
-    places.filter(|place| !place.contains("burrow")).map(str::to_owned).collect()
+/// Where things are mounted in this host, but for what daemons under test bring, which come and go beside this one: their
+/// folders have our name in theirs.
+pub(super) struct Mounts(Vec<String>);
+
+impl Mounts {
+    pub(super) fn now() -> Self {
+        let info = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let places = info.lines().filter_map(|line| line.split(' ').nth(4));
+        Self(places.filter(|place| !place.contains("burrow")).map(str::to_owned).collect())
+    }
+
+    pub(super) fn are_as_they_were(&self) -> Result<(), Trouble> {
+        let Self(now) = Self::now();
+        ensure(self.0 == now, || format!("the host's mounts were {:?} and are {now:?}", self.0))
+    }
 }
 
 /// The names in a folder of the host, in order.

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use super::emulator::{Emulator, KNOBS, host_logged, mounted};
+use super::emulator::{Emulator, KNOBS, Mounts, host_logged};
 use super::{Own, lives, own};
 use crate::ground::{Ground, Sandbox};
 use crate::harness::eventually;
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Own] = &[
 // --- P-K1
 
 fn mounts(sandbox: &Sandbox<'_>) -> Finding {
-    let before = mounted();
+    let before = Mounts::now();
     let tried = sandbox.sh(
         "mkdir -p /m1 /m2 /m3; mount -t proc x /m1 && echo proc; mount --bind / /m2 && echo bind; \
          mount -t cgroup -o pids x /m3 && echo cgroup; \
@@ -42,9 +42,8 @@ fn mounts(sandbox: &Sandbox<'_>) -> Finding {
     ensure(tried.out.contains("proc") && tried.out.contains("bind"), || {
         format!("guest root can mount: {tried:?}")
     })?;
-    ensure(mounted() == before && !std::path::Path::new("/released").exists(), || {
-        "the host has changed".to_owned()
-    })?;
+    before.are_as_they_were()?;
+    ensure(!std::path::Path::new("/released").exists(), || "its release agent ran on the host".to_owned())?;
     Ok(format!(
         "guest root mounts ({}), in its own kernel; the host has the mounts it had",
         tried.out.split_whitespace().collect::<Vec<_>>().join(", ")
@@ -55,7 +54,7 @@ fn mounts(sandbox: &Sandbox<'_>) -> Finding {
 
 fn namespaces(sandbox: &Sandbox<'_>) -> Finding {
     let emulator = Emulator::running(sandbox)?;
-    let (own, mounts) = (emulator.namespaces(), mounted());
+    let (own, mounts) = (emulator.namespaces(), Mounts::now());
     let run = sandbox.sh(&namespace_probe(sandbox.ground.canaries.file(), 1));
     let worked = worked(&run);
     for way in ["mount", "net", "pid"] {
@@ -69,7 +68,7 @@ fn namespaces(sandbox: &Sandbox<'_>) -> Finding {
     sandbox.sh("cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'");
     let after = Emulator::running(sandbox)?.namespaces();
     ensure(own == after, || format!("its emulator moved from {own:?} to {after:?}"))?;
-    ensure(mounted() == mounts, || "the host has other mounts than before".to_owned())?;
+    mounts.are_as_they_were()?;
     Ok(format!("its own kernel gives it {}; on the host it is one process, where it was", worked.join(", ")))
 }
 

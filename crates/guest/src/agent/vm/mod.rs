@@ -92,7 +92,7 @@ impl Machine {
             match message.request {
                 VmRequest::Boot(boot) => break (message.id, boot),
                 // Of a machine that is not up yet nothing else can be asked; it is at rest already.
-                VmRequest::Hold | VmRequest::Release | VmRequest::Sync => {
+                VmRequest::Hold | VmRequest::Release { .. } | VmRequest::Sync => {
                     channel.answer(message.id, BootReport::Ready).await;
                 }
                 VmRequest::Grow { bytes } => {
@@ -145,7 +145,9 @@ impl Asked {
                     Err(failure) => Err(failure),
                 },
                 VmRequest::Sync => settle::sync().await,
-                VmRequest::Release => group.release(),
+                VmRequest::Release { unix_ns } => {
+                    unix_ns.map_or(Ok(()), settle::set_clock).and_then(|()| group.release())
+                }
                 VmRequest::Settle(settle) => settle::settle(group, &settle),
                 VmRequest::Grow { bytes } => settle::grow(bytes).await,
                 VmRequest::Apply => change_files(group, channel.take_stream()).await,

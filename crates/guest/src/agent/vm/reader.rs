@@ -13,11 +13,10 @@ use burrow_trees::survey::{self, Became, Survey};
 use burrow_trees::{Root, carry};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use rustix::time::{ClockId, Timespec, clock_settime};
 
 use super::apply::{apply, explained};
 use super::pieces::{Pieces, Whole};
-use super::{At as _, Failure, channel, init};
+use super::{At as _, Failure, channel, init, settle};
 use crate::protocol::{BootReport, ReaderRequest};
 
 /// What differs between two disks is told up to here; the machine has RAM for that.
@@ -72,7 +71,7 @@ fn serve(
 ) -> Result<(), Failure> {
     match request {
         ReaderRequest::Open { unix_ns, disks: count, writable } => {
-            set_clock(*unix_ns)?;
+            settle::set_clock(*unix_ns)?;
             for number in 0..*count {
                 disks.push(open_disk(number, writable.contains(&number))?);
             }
@@ -149,13 +148,6 @@ fn root(disks: &[Disk], number: u8) -> Result<Root, Failure> {
 
 fn no_disk(number: u8) -> Failure {
     Failure::new("open the disk", &format!("there is no disk {number}"))
-}
-
-fn set_clock(unix_ns: u64) -> Result<(), Failure> {
-    let now = Duration::from_nanos(unix_ns);
-    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    let now = Timespec { tv_sec: seconds, tv_nsec: now.subsec_nanos().into() };
-    clock_settime(ClockId::Realtime, now).at("set the clock")
 }
 
 /// Mounts the disk that was attached under this number. A journal is replayed first: the device may be written to, being a

@@ -20,18 +20,13 @@ const BLKGETSIZE64: libc::Ioctl = 0x8008_1272;
 const EXT4_IOC_RESIZE_FS: libc::Ioctl = 0x4008_6610;
 
 const ENTROPY_BYTES_MAX: usize = 64;
-const NANOSECONDS: u64 = 1_000_000_000;
 
 /// How long the kernel may take to notice that the disk has grown.
 const GROW_LOOKS: u32 = 1000;
 const GROW_LOOK_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) fn settle(group: &Group, settle: &VmSettle) -> Result<(), Failure> {
-    let now = Timespec {
-        tv_sec: i64::try_from(settle.unix_ns / NANOSECONDS).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(settle.unix_ns % NANOSECONDS).unwrap_or(0),
-    };
-    clock_settime(ClockId::Realtime, now).at("set the clock")?;
+    set_clock(settle.unix_ns)?;
     if !settle.entropy.is_empty() {
         let bytes = unhex(&settle.entropy).ok_or(io::ErrorKind::InvalidData).at("read the random bytes")?;
         add_entropy(&bytes).at("renew the random numbers")?;
@@ -44,6 +39,13 @@ pub(super) fn settle(group: &Group, settle: &VmSettle) -> Result<(), Failure> {
         connections::reset_outside().at("end the connections to the outside")?;
     }
     Ok(())
+}
+
+pub(super) fn set_clock(unix_ns: u64) -> Result<(), Failure> {
+    let now = Duration::from_nanos(unix_ns);
+    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let now = Timespec { tv_sec: seconds, tv_nsec: now.subsec_nanos().into() };
+    clock_settime(ClockId::Realtime, now).at("set the clock")
 }
 
 /// Returns when all that was written is on the disk.
