@@ -9,12 +9,15 @@ import asyncio
 import contextlib
 import datetime
 import decimal
+import fcntl
 import importlib.abc
 import importlib.util
 import math
 import os
 import signal
+import struct
 import sys
+import termios
 import threading
 import time
 import types
@@ -185,6 +188,10 @@ def leave():
 # Between what is written in vain: whoever wrote too much waits here for the interrupt that the bridge sends.
 TOO_MUCH_SECONDS = 0.02
 
+# How long a run's end waits for what its processes wrote. Some go on writing for ever.
+HEAR_OUT_SECONDS = 1.0
+HEAR_OUT_LOOK_EVERY = 0.001
+
 BEFORE_IT_BEGAN = compile("raise KeyboardInterrupt('before the code began')", "<interrupt>", "exec")
 
 
@@ -220,6 +227,7 @@ class Bounds:
             self._begin()
 
         def left():
+            self._hear_out()
             self.most = None
             leave()
 
@@ -267,6 +275,16 @@ class Bounds:
             # What IPython put back, as it was before there was a bound.
             if self.write is not None and getattr(stream.write, "__func__", None) is self.write:
                 vars(stream).pop("write", None)
+
+    def _hear_out(self):
+        """Waits for what processes have written that the code started: threads of the kernel's read it when they get to. What comes later
+        belongs to no run, and what is too much already is not waited for."""
+        until = time.monotonic() + HEAR_OUT_SECONDS
+        for stream in (sys.stdout, sys.stderr):
+            while time.monotonic() < until and not is_heard_out(stream):
+                if self.most is not None and self.written > self.most:
+                    return
+                time.sleep(HEAR_OUT_LOOK_EVERY)
 
     def _note(self, number, frame):
         self.interrupted = True
@@ -322,6 +340,21 @@ class Bounds:
             return len(text)
 
         return write_within_bound
+
+
+def is_heard_out(stream):
+    """Whether nothing waits in the pipe behind a stream, and who reads it has passed on all it read and waits for more."""
+    pipe, reader = getattr(stream, "_fid", None), getattr(stream, "watch_fd_thread", None)
+    if pipe is None or reader is None or not reader.is_alive():
+        return True
+    try:
+        with open(f"/proc/self/task/{reader.native_id}/syscall", "rb") as where:
+            call = where.read().split()
+        # It waits in a call whose first argument is the pipe.
+        waits = len(call) > 1 and call[1] == b"%#x" % pipe
+        return waits and struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) == (0,)
+    except OSError:
+        return True
 
 
 def is_main_thread():

@@ -98,9 +98,17 @@ class Runs(WithBridge):
             self.assertEqual(stream.read_until("end_of_execution")["status"], "ok")
 
     def test_output_of_processes_is_output(self):
-        # A thread of the kernel's reads it: what it has not read when the code ends is nobody's.
-        code = "import os, time; _ = os.system('echo from a process'); time.sleep(3)"
-        self.assertIn("from a process", self.ok(code).stdout)
+        # A thread of the kernel's reads it, which the end of a run waits for.
+        for number in range(20):
+            ran = self.ok(f"import os; _ = os.system('seq 3000; echo from {number}; echo error {number} >&2')")
+            self.assertTrue(ran.stdout.endswith(f"3000\nfrom {number}\n"), ran.stdout[-100:])
+            self.assertEqual(ran.stderr, f"error {number}\n")
+
+    def test_a_process_that_goes_on_writing_holds_no_run_up_for_long(self):
+        start = "import subprocess; child = subprocess.Popen(['yes'])"
+        ran = self.run_code(start)
+        self.assertTrue(ran.stdout.startswith("y\ny\n"), ran.stdout[:10])
+        self.assertEqual(self.ok("child.kill(); child.wait()").errors, [])
 
     def test_letters_of_all_kinds_arrive(self):
         ran = self.ok("print('ä€😀\\x00'); 'ä€😀'")
