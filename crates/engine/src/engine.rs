@@ -19,7 +19,7 @@ use crate::egress::EgressLog;
 use crate::shared::Shared;
 use crate::stock::{Kind, Ready, Stock};
 use crate::{
-    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, idle, rates, recovery, secrets,
+    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, frozen, idle, rates, recovery, secrets,
     shelves, upkeep,
 };
 
@@ -81,6 +81,11 @@ impl Engine {
 
     pub async fn space(&self) -> Result<Space, EngineError> {
         Ok(self.shared.seams.volumes.space().await?)
+    }
+
+    /// To be called before the volume of a sandbox that may run is sent.
+    pub async fn settle_files(&self, row: &SandboxRow) {
+        frozen::settle(&self.shared, row).await;
     }
 
     /// A volume as a stream, for backups.

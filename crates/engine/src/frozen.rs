@@ -95,7 +95,7 @@ impl Drop for Held {
 
 /// What its processes have written is in its files, where those are on a disk that only its machine knows. One that does not
 /// answer is taken as if the power had failed: its disk has a journal.
-async fn settle(shared: &Shared, row: &SandboxRow) {
+pub(crate) async fn settle(shared: &Shared, row: &SandboxRow) {
     if row.state != State::Running {
         return;
     }
@@ -104,7 +104,7 @@ async fn settle(shared: &Shared, row: &SandboxRow) {
     if let Err(error) = settled.await {
         tracing::warn!(
             sandbox = %row.id, error = &error as &dyn std::error::Error,
-            "a machine that is compared may hold files back that it has not written yet"
+            "a machine that is looked at may hold files back that it has not written yet"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! The daemon: whether it answers, its version, its drivers and what each can do, its pool.
 
-use burrow_api::{Ability, Driver, ErrorCode, HostInfo};
+use burrow_api::{Ability, Driver, ErrorCode, HostInfo, Ssh};
 use burrow_client::Client;
 
 use super::Check;
@@ -44,6 +44,8 @@ pub(super) async fn examine(ctx: &Context) -> Vec<Check> {
     }
     checks.push(version(&client).await);
     checks.extend(audit(&client).await);
+    // A key that may not ask is told of below.
+    checks.extend(client.ssh().await.ok().map(ssh));
     match client.host().await {
         Ok(host) => checks.extend(host_checks(&host)),
         Err(error) if error.code() == Some(ErrorCode::Unauthorized) => {
@@ -81,6 +83,14 @@ async fn version(client: &Client) -> Check {
                 .fix("sudo burrow down && sudo burrow up")
         }
         Err(error) => Check::warn(AREA, "version", error.to_string()),
+    }
+}
+
+fn ssh(told: Ssh) -> Check {
+    match told.address {
+        Some(address) => Check::ok(AREA, "ssh", format!("served at {address}")),
+        None => Check::note(AREA, "ssh", "not served: it is turned off, or something else has its port")
+            .fix("set `ssh.listen` in the configuration to an address that is free, and start the daemon again"),
     }
 }
 
@@ -204,6 +214,17 @@ mod tests {
         for said in ["container: machines run by magic", "sandboxes run as `container` unless"] {
             assert!(checks.iter().any(|check| check.found.starts_with(said)), "{said}");
         }
+    }
+
+    #[test]
+    fn whether_ssh_is_served_is_told() {
+        let told = |address: Option<&str>| {
+            let address = address.map(str::to_owned);
+            ssh(Ssh { address, host_key: None, host_fingerprint: None })
+        };
+        assert_eq!(told(Some("127.0.0.1:2222")), Check::ok(AREA, "ssh", "served at 127.0.0.1:2222"));
+        let off = told(None);
+        assert!(off.verdict == Verdict::Note && off.fix.unwrap().contains("`ssh.listen`"), "{}", off.found);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Daemon, eventually, run};
+use crate::harness::{Daemon, as_many, eventually, run};
 
 /// Starts an exec over HTTP and answers it.
 #[track_caller]
@@ -258,13 +258,13 @@ fn a_client_that_does_not_read_stalls_neither_the_daemon_nor_its_neighbours() {
         eventually("the process to go on writing", || (end() > begun + bytes).then_some(()));
     };
     // Twenty streams fill their buffers first, with some 35 MiB together, and take nothing after that.
-    write_on(256 << 20);
+    write_on(as_many(256 << 20));
     let (filled, _) = daemon.ram_kib();
     assert!(filled < before + (64 << 10), "from {before} KiB to {filled} KiB");
     for number in 0..20 {
         assert_eq!(daemon.ok(&["exec", "alpha", "--", "echo", &number.to_string()]), number.to_string());
     }
-    write_on(1 << 30);
+    write_on(as_many(1 << 30));
     let (after, _) = daemon.ram_kib();
     assert!(after < filled + (16 << 10), "from {filled} KiB to {after} KiB");
     assert!(deaf.iter().all(|stream| stream.status == 200));

@@ -88,6 +88,7 @@ async fn write(app: &App, archive: &Archive, copy: Copy) -> io::Result<()> {
     }
     snapshots(app, archive).await?;
     for row in catalog.all_sandboxes().await.map_err(io::Error::other)? {
+        app.engine.settle_files(&row).await;
         let sandbox = VolumeId::Sandbox { id: row.id.clone(), image: row.image };
         volume(app, archive, row.id.as_str(), &sandbox).await?;
     }
