@@ -19,8 +19,8 @@ use crate::egress::EgressLog;
 use crate::shared::Shared;
 use crate::stock::{Kind, Ready, Stock};
 use crate::{
-    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, frozen, idle, rates, recovery, secrets,
-    shelves, upkeep,
+    CreateOptions, EngineError, Guest, Policy, Seams, UpdateOptions, egress, frozen, idle, rates, recovery,
+    secrets, shelves, upkeep,
 };
 
 /// A create that loses the race for its name to one that then fails tries again, this often at most.
@@ -317,6 +317,7 @@ impl Engine {
             execs_running: 0,
             agent_ram_bytes: 0,
             uptime_ms: 0,
+            oom_kills: 0,
         };
         let mut incidents = Incidents::default();
         if row.state == State::Paused {

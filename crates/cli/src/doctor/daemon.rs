@@ -89,8 +89,9 @@ async fn version(client: &Client) -> Check {
 fn ssh(told: Ssh) -> Check {
     match told.address {
         Some(address) => Check::ok(AREA, "ssh", format!("served at {address}")),
-        None => Check::note(AREA, "ssh", "not served: it is turned off, or something else has its port")
-            .fix("set `ssh.listen` in the configuration to an address that is free, and start the daemon again"),
+        None => Check::note(AREA, "ssh", "not served: it is turned off, or something else has its port").fix(
+            "set `ssh.listen` in the configuration to an address that is free, and start the daemon again",
+        ),
     }
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn stats(
         network_sent_bytes: stats.network_sent_bytes,
         execs_running: stats.execs_running,
         agent_ram_bytes: stats.agent_ram_bytes,
-        oom_kills: incidents.oom_kills,
+        oom_kills: incidents.oom_kills.saturating_add(stats.oom_kills),
         uptime_ms: stats.uptime_ms,
     }
 }

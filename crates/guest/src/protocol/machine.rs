@@ -61,6 +61,9 @@ pub struct MachineStats {
     pub execs_running: u32,
     pub agent_ram_bytes: u64,
     pub uptime_ms: u64,
+    /// Processes that a kernel of its own ended for want of RAM; what the host's kernel ended, the host knows.
+    #[serde(default)]
+    pub oom_kills: u64,
 }
 
 /// Whether anything is going on, for telling work from idleness. Of services only their number is told: that they run

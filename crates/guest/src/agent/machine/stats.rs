@@ -34,8 +34,10 @@ struct ProcessStat {
 
 /// Carries out [`crate::protocol::Request::Stats`].
 pub(in crate::agent) async fn stats(agent: &Rc<Agent>) -> MachineStats {
-    let (usage, disk, network, agent_ram_bytes) =
-        tokio::task::spawn_blocking(|| (scan(), disk(), network(), own_ram())).await.unwrap_or_default();
+    let own_kernel = agent.group.is_some();
+    let look = move || (scan(), disk(), network(), own_ram(), if own_kernel { oom_kills() } else { 0 });
+    let (usage, disk, network, agent_ram_bytes, oom_kills) =
+        tokio::task::spawn_blocking(look).await.unwrap_or_default();
     agent.meminfo.show(usage.ram_bytes);
     MachineStats {
         cpu_us: usage.cpu_us,
@@ -50,7 +52,15 @@ pub(in crate::agent) async fn stats(agent: &Rc<Agent>) -> MachineStats {
         execs_running: u32::try_from(agent.execs.running()).unwrap_or(u32::MAX),
         agent_ram_bytes,
         uptime_ms: agent.boot.uptime_ms(),
+        oom_kills,
     }
+}
+
+/// Of all processes that this kernel ever had.
+fn oom_kills() -> u64 {
+    let text = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Sums up all processes. One that ends meanwhile is left out.
