@@ -132,10 +132,7 @@ fn it_listens_beyond_this_host_only_with_tls_or_an_explicit_word() {
     std::fs::write(daemon.config(), config.replace("127.0.0.1:0", "0.0.0.0:0")).unwrap();
     let output = Command::new(burrow()).arg("serve").arg("--config").arg(daemon.config()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        !output.status.success() && said.contains("`listen` on line ") && said.contains("tls"),
-        "{said}"
-    );
+    assert!(!output.status.success() && said.contains("`listen` on line ") && said.contains("tls"), "{said}");
 }
 
 #[test]

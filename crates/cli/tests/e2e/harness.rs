@@ -66,7 +66,7 @@ fn prepared() -> Prepared {
 }
 
 /// Whether the suite runs on the other driver: then sandboxes of every daemon are microVMs, where a test does not say what they are.
-fn all_on_microvms() -> bool {
+pub(crate) fn all_on_microvms() -> bool {
     std::env::var_os("BURROW_TEST_DRIVER").is_some_and(|driver| driver == "microvm")
 }
 

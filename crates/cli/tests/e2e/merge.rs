@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use burrow_engine::faults::MERGE_POINTS;
 use serde_json::Value;
 
-use crate::harness::{Daemon, eventually};
+use crate::harness::{Daemon, all_on_microvms, eventually};
 use crate::sleep_crash::check_inventory;
 
 pub(crate) fn merge(daemon: &Daemon, arguments: &[&str]) -> Value {
@@ -282,9 +282,14 @@ fn check_whole(daemon: &Daemon, before: &str, merged: bool, context: &str) {
     }
 }
 
+/// Where a merge can break off. A machine's own agent changes its files, and nobody stops that halfway.
+fn points() -> impl Iterator<Item = &'static str> {
+    MERGE_POINTS.iter().copied().filter(|point| !(all_on_microvms() && *point == "merge.half"))
+}
+
 #[test]
 fn a_kill_at_every_step_of_a_merge_leaves_all_of_it_or_nothing() {
-    for point in MERGE_POINTS {
+    for point in points() {
         let context = format!("after kill -9 at {point}");
         let (mut daemon, before) = prepare();
         daemon.terminate();
@@ -294,15 +299,14 @@ fn a_kill_at_every_step_of_a_merge_leaves_all_of_it_or_nothing() {
         daemon.wait_dead();
         daemon.arm(None);
         daemon.launch();
-        let merged = matches!(*point, "merge.settled" | "merge.remembered");
+        let merged = matches!(point, "merge.settled" | "merge.remembered");
         check_whole(&daemon, &before, merged, &context);
     }
 }
 
 #[test]
 fn a_failure_at_every_step_of_a_merge_leaves_nothing_of_it() {
-    for point in MERGE_POINTS.iter().filter(|point| !matches!(**point, "merge.settled" | "merge.remembered"))
-    {
+    for point in points().filter(|point| !matches!(*point, "merge.settled" | "merge.remembered")) {
         let context = format!("after a failure at {point}");
         let (mut daemon, before) = prepare();
         daemon.terminate();

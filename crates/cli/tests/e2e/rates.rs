@@ -93,7 +93,7 @@ fn a_network_is_as_fast_as_it_may_be_and_no_faster() {
 #[test]
 fn rates_that_make_no_sense_or_cannot_be_held_are_refused_with_a_way_out() {
     let daemon = Daemon::start();
-    let said = daemon.refused(&["create", "--disk-rate", "5"], 1);
+    let said = daemon.refused(&["create", "--isolation", "container", "--disk-rate", "5"], 1);
     assert!(said.contains("cannot be held to a rate") && said.contains("--isolation microvm"), "{said}");
     let said = daemon.refused(&["create", "--net-rate", "0"], 1);
     assert!(
@@ -106,7 +106,7 @@ fn rates_that_make_no_sense_or_cannot_be_held_are_refused_with_a_way_out() {
         assert!(said.contains("MiB per second"), "{said}");
     }
     assert_eq!(daemon.json(&["ls", "--json"]), serde_json::json!([]));
-    daemon.create("alpha");
+    daemon.ok(&["create", "--name", "alpha", "--isolation", "container"]);
     let said = daemon.refused(&["update", "alpha", "--disk-rate", "5"], 1);
     assert!(said.contains("cannot be held to a rate"), "{said}");
     daemon.ok(&["update", "alpha", "--disk-rate", "none"]);
