@@ -123,11 +123,16 @@ impl Catalog {
         self.read(move |connection| Ok(of_sandbox(connection, &sandbox, 1)?.pop())).await
     }
 
-    /// Ready snapshots whose time is up, longest overdue first, without their paths, at most a thousand at once.
+    /// Ready snapshots whose time is up and that no rotation needs, longest overdue first, without their paths, at most a
+    /// thousand at once.
     pub async fn expired_snapshots(&self, now_ms: u64) -> Result<Vec<SnapshotRow>, CatalogError> {
         self.read(move |connection| {
-            let sql =
-                format!("{SELECT} WHERE expires_ms <= ? AND state = 'ready' ORDER BY expires_ms LIMIT ?");
+            let sql = format!(
+                "{SELECT} WHERE expires_ms <= ? AND state = 'ready' AND id NOT IN (
+                     SELECT json_extract(spec, '$.rotate.snapshot') FROM sandboxes
+                     WHERE json_extract(spec, '$.rotate.snapshot') IS NOT NULL)
+                 ORDER BY expires_ms LIMIT ?"
+            );
             let mut statement = connection.prepare_cached(&sql)?;
             statement.query_and_then(params![integer(now_ms), EXPIRED_MAX], decode)?.collect()
         })

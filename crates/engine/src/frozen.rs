@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burrow_catalog::SandboxRow;
 use burrow_model::{Image, ImageId, Snapshot, SnapshotId, State, TenantId};
-use burrow_volumes::Tree;
+use burrow_volumes::{Tree, VolumeError};
 
 use crate::EngineError;
 use crate::pins::{Pin, Pins};
@@ -66,13 +66,15 @@ impl Held {
     /// Of what does not change by itself.
     pub(crate) async fn pinned(shared: &Arc<Shared>, tree: Tree) -> Result<Self, EngineError> {
         let pin = match &tree {
-            Tree::Snapshot(id) => {
-                let gone = || EngineError::SnapshotNotFound { what: id.to_string() };
-                Some(Pins::pin(&shared.pins, id).ok_or_else(gone)?)
-            }
+            Tree::Snapshot(id) => Some(Pins::pin(&shared.pins, id).await),
             Tree::Image(_) | Tree::Frozen(_) => None,
         };
-        let path = shared.seams.volumes.locate_tree(&tree).await?;
+        let path = shared.seams.volumes.locate_tree(&tree).await.map_err(|error| match error {
+            VolumeError::SnapshotNotFound { snapshot } => {
+                EngineError::SnapshotNotFound { what: snapshot.to_string() }
+            }
+            error => EngineError::Volume(error),
+        })?;
         Ok(Self { tree, path, shared: shared.clone(), _pin: pin, frozen: None })
     }
 

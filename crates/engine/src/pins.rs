@@ -4,10 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burrow_model::SnapshotId;
+use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     state: Mutex<State>,
+    /// A removal has ended, with the snapshot gone or not.
+    ended: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -31,8 +34,20 @@ pub(crate) struct Removal {
 }
 
 impl Pins {
+    /// Waits for whoever tries to remove it, who may yet find that it is needed: whether it is still there, its row says.
+    pub(crate) async fn pin(pins: &Arc<Self>, id: &SnapshotId) -> Pin {
+        loop {
+            // Made before the look, or the end of a removal in between would be missed.
+            let ended = pins.ended.notified();
+            match Self::try_pin(pins, id) {
+                Some(pin) => return pin,
+                None => ended.await,
+            }
+        }
+    }
+
     /// `None`: it is being removed.
-    pub(crate) fn pin(pins: &Arc<Self>, id: &SnapshotId) -> Option<Pin> {
+    fn try_pin(pins: &Arc<Self>, id: &SnapshotId) -> Option<Pin> {
         let mut state = pins.lock();
         if state.removing.contains(id) {
             return None;
@@ -70,23 +85,34 @@ impl Drop for Pin {
 impl Drop for Removal {
     fn drop(&mut self) {
         self.pins.lock().removing.remove(&self.id);
+        self.pins.ended.notify_waiters();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
-    #[test]
-    fn what_is_used_is_not_removed_and_what_is_removed_is_not_used() {
+    #[tokio::test]
+    async fn what_is_used_is_not_removed_and_what_is_being_removed_is_waited_for() {
         let (pins, id) = (Arc::new(Pins::default()), SnapshotId::generate());
-        let (first, second) = (Pins::pin(&pins, &id).unwrap(), Pins::pin(&pins, &id).unwrap());
+        let (first, second) = (Pins::pin(&pins, &id).await, Pins::pin(&pins, &id).await);
         drop(first);
         assert!(Pins::remove(&pins, &id).is_none());
         drop(second);
         let removal = Pins::remove(&pins, &id).unwrap();
-        assert!(Pins::pin(&pins, &id).is_none() && Pins::remove(&pins, &id).is_none());
+        assert!(Pins::remove(&pins, &id).is_none());
+        let mut waiting = std::pin::pin!(Pins::pin(&pins, &id));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        let other = Pins::remove(&pins, &SnapshotId::generate()).unwrap();
+        drop(other);
+        assert!(waiting.as_mut().now_or_never().is_none(), "the end of another is not its end");
         drop(removal);
-        assert!(Pins::pin(&pins, &id).is_some());
+        let pin = waiting.await;
+        assert!(Pins::remove(&pins, &id).is_none());
+        drop(pin);
+        assert!(Pins::remove(&pins, &id).is_some());
     }
 }

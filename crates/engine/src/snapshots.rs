@@ -169,9 +169,9 @@ impl Engine {
         tenant: &TenantId,
         id: &SnapshotId,
     ) -> Result<(Snapshot, Pin), EngineError> {
-        let unknown = || EngineError::SnapshotNotFound { what: id.to_string() };
-        let pin = Pins::pin(&self.shared.pins, id).ok_or_else(unknown)?;
+        let pin = Pins::pin(&self.shared.pins, id).await;
         let found = self.shared.seams.catalog.snapshot(tenant, id).await?;
+        let unknown = || EngineError::SnapshotNotFound { what: id.to_string() };
         Ok((found.ok_or_else(unknown)?, pin))
     }
 
@@ -254,7 +254,7 @@ impl Engine {
         }
         let files_only = options.files_only;
         let base = self.ask_state(tenant, id, |reply| StateCommand::ForkBase { files_only, reply }).await?;
-        let pin = Pins::pin(&self.shared.pins, &base.snapshot.id);
+        let pin = Pins::pin(&self.shared.pins, &base.snapshot.id).await;
         let forked = self.bring_up_children(tenant, &base, &options).await;
         drop(pin);
         self.give_up_processes(&base).await?;

@@ -337,6 +337,12 @@ async fn what_is_due_is_found_longest_overdue_first() {
     let due = catalog.expired_snapshots(NOW + 5).await.unwrap();
     assert_eq!(due.iter().map(|row| &row.snapshot.id).collect::<Vec<_>>(), [&soon.id, &late.id]);
     assert_eq!(due[0].tenant, row.tenant);
+
+    let mut rotating = rows::sandbox(&row.tenant, NOW);
+    rotating.spec.rotate = Some(RotatePolicy { every_ms: 60_000, snapshot: soon.id.clone() });
+    rows::store(&catalog, &rotating).await;
+    let due = catalog.expired_snapshots(NOW + 5).await.unwrap();
+    assert_eq!(due.iter().map(|row| &row.snapshot.id).collect::<Vec<_>>(), [&late.id], "one is needed");
 }
 
 #[tokio::test]
