@@ -98,6 +98,13 @@ class Stream:
                 return event
         raise AssertionError(f"no {kind} came")
 
+    def read_line(self, kind="stdout"):
+        """The next line of output, however many pieces it comes in."""
+        text = ""
+        while not text.endswith("\n"):
+            text += self.read_until(kind)["text"]
+        return text
+
     def close(self):
         # The answer holds the socket, too.
         self.answer.close()
