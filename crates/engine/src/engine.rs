@@ -83,12 +83,14 @@ impl Engine {
         Ok(self.shared.seams.volumes.space().await?)
     }
 
-    /// To be called before the volume of a sandbox that may run is sent.
-    pub async fn settle_files(&self, row: &SandboxRow) {
+    /// The files of a sandbox as a stream, for backups: with all that its processes have written so far.
+    pub async fn send_sandbox(&self, row: &SandboxRow) -> Result<burrow_volumes::Chunks, EngineError> {
         frozen::settle(&self.shared, row).await;
+        let (id, image) = (row.id.clone(), row.image.clone());
+        self.send_volume(&burrow_volumes::VolumeId::Sandbox { id, image }).await
     }
 
-    /// A volume as a stream, for backups.
+    /// A volume as a stream, for backups; of a sandbox see [`Engine::send_sandbox`].
     pub async fn send_volume(
         &self,
         volume: &burrow_volumes::VolumeId,

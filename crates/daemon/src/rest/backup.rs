@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::response::Response;
 use burrow_engine::EngineError;
 use burrow_model::Snapshot;
-use burrow_volumes::{VolumeError, VolumeId};
+use burrow_volumes::{Chunks, VolumeError, VolumeId};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
@@ -84,22 +84,22 @@ async fn write(app: &App, archive: &Archive, copy: Copy) -> io::Result<()> {
     archive.file("catalog.db", &copy.0).await?;
     let catalog = app.engine.catalog();
     for row in catalog.all_images().await.map_err(io::Error::other)? {
-        volume(app, archive, row.image.id.as_str(), &VolumeId::Image(row.image.id.clone())).await?;
+        let image = VolumeId::Image(row.image.id.clone());
+        volume(archive, row.image.id.as_str(), app.engine.send_volume(&image).await).await?;
     }
     snapshots(app, archive).await?;
     for row in catalog.all_sandboxes().await.map_err(io::Error::other)? {
-        app.engine.settle_files(&row).await;
-        let sandbox = VolumeId::Sandbox { id: row.id.clone(), image: row.image };
-        volume(app, archive, row.id.as_str(), &sandbox).await?;
+        volume(archive, row.id.as_str(), app.engine.send_sandbox(&row).await).await?;
     }
     for row in catalog.all_shelves().await.map_err(io::Error::other)? {
-        volume(app, archive, row.shelf.id.as_str(), &VolumeId::Shelf(row.shelf.id.clone())).await?;
+        let shelf = VolumeId::Shelf(row.shelf.id.clone());
+        volume(archive, row.shelf.id.as_str(), app.engine.send_volume(&shelf).await).await?;
     }
     for row in
         catalog.all_shelf_snapshots().await.map_err(io::Error::other)?.into_iter().filter(|row| row.ready)
     {
-        let id = row.snapshot.id;
-        volume(app, archive, id.as_str(), &VolumeId::ShelfSnapshot(id.clone())).await?;
+        let snapshot = VolumeId::ShelfSnapshot(row.snapshot.id.clone());
+        volume(archive, row.snapshot.id.as_str(), app.engine.send_volume(&snapshot).await).await?;
     }
     memory(app, archive).await?;
     audit(app, archive).await?;
@@ -148,7 +148,7 @@ async fn snapshots(app: &App, archive: &Archive) -> io::Result<()> {
         let Snapshot { id, image, parent, .. } = row.snapshot;
         let parent = parent.filter(|parent| sent.contains(parent));
         let snapshot = VolumeId::Snapshot { id: id.clone(), image, parent };
-        if row.ready && volume(app, archive, id.as_str(), &snapshot).await? {
+        if row.ready && volume(archive, id.as_str(), app.engine.send_volume(&snapshot).await).await? {
             sent.insert(id);
         }
     }
@@ -156,8 +156,8 @@ async fn snapshots(app: &App, archive: &Archive) -> io::Result<()> {
 }
 
 /// Answers whether the volume was still there.
-async fn volume(app: &App, archive: &Archive, name: &str, volume: &VolumeId) -> io::Result<bool> {
-    let mut chunks = match app.engine.send_volume(volume).await {
+async fn volume(archive: &Archive, name: &str, sent: Result<Chunks, EngineError>) -> io::Result<bool> {
+    let mut chunks = match sent {
         Ok(chunks) => chunks,
         // Deleted since the catalog was copied.
         Err(EngineError::Volume(
