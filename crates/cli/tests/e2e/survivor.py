@@ -44,7 +44,7 @@ class Shell:
         os.write(self.fd, (line + "; echo do''ne\n").encode())
         seen = b""
         while b"done" not in seen:
-            if not select.select([self.fd], [], [], 20)[0]:
+            if not select.select([self.fd], [], [], 120)[0]:
                 raise TimeoutError(seen)
             seen += os.read(self.fd, 4096)
         return seen.decode()

@@ -27,8 +27,18 @@ pub(crate) fn start(daemon: &Daemon, sandbox: &str) -> Told {
     let written = daemon.fed(&["files", "write", sandbox, "/root/survivor.py"], PROGRAM.as_bytes());
     assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
     let port = PORT.to_string();
-    daemon.ok(&["exec", "-d", sandbox, "--", "python3", "/root/survivor.py", &port]);
-    eventually("the program to answer", || try_ask(daemon, sandbox))
+    let exec = daemon.ok(&["exec", "-d", sandbox, "--", "python3", "/root/survivor.py", &port]);
+    eventually("the program to answer", || {
+        let told = try_ask(daemon, sandbox);
+        if told.is_none() {
+            // It is to run for ever: say why it does not instead of waiting.
+            let execs = daemon.json(&["ps", sandbox, "--json"]);
+            let mut execs = execs.as_array().unwrap().iter();
+            let runs = execs.any(|one| one["id"] == exec.trim() && one["state"] == "running");
+            assert!(runs, "{}", daemon.ok(&["logs", sandbox, exec.trim()]));
+        }
+        told
+    })
 }
 
 /// Through an exec, which wakes the sandbox.
