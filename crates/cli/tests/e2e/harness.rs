@@ -194,8 +194,10 @@ impl Daemon {
             true => ("defaults.driver = \"microvm\"\n", microvms()),
             false => ("", String::new()),
         };
+        // Whoever does not ask for it leaves its port to the host's own daemon.
+        let ssh = if self.extra.contains("[ssh]") { "" } else { "ssh.enabled = false\n" };
         format!(
-            "{default}listen = \"127.0.0.1:0\"\nstate_dir = {:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n{}\n\
+            "{default}{ssh}listen = \"127.0.0.1:0\"\nstate_dir = {:?}\nrun_dir = {:?}\nadmin_key_file = {:?}\n{}\n\
              [pool]\npath = {:?}\nready = {}\n[runtime]\nguest = {:?}\ncgroup = {:?}\n{criu}{machines}[log]\nlevel = \"debug\"\n",
             at("state"),
             at("run"),
