@@ -69,12 +69,12 @@ impl Held {
             Tree::Snapshot(id) => Some(Pins::pin(&shared.pins, id).await),
             Tree::Image(_) | Tree::Frozen(_) => None,
         };
-        let path = shared.seams.volumes.locate_tree(&tree).await.map_err(|error| match error {
-            VolumeError::SnapshotNotFound { snapshot } => {
-                EngineError::SnapshotNotFound { what: snapshot.to_string() }
+        let path = match shared.seams.volumes.locate_tree(&tree).await {
+            Err(VolumeError::SnapshotNotFound { snapshot }) => {
+                return Err(EngineError::SnapshotNotFound { what: snapshot.to_string() });
             }
-            error => EngineError::Volume(error),
-        })?;
+            located => located?,
+        };
         Ok(Self { tree, path, shared: shared.clone(), _pin: pin, frozen: None })
     }
 
