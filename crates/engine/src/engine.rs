@@ -16,6 +16,7 @@ use burrow_volumes::Space;
 
 use crate::actor::{Command, Creation, Reply, Source};
 use crate::egress::EgressLog;
+use crate::pins::Pin;
 use crate::shared::Shared;
 use crate::stock::{Kind, Ready, Stock};
 use crate::{
@@ -119,8 +120,21 @@ impl Engine {
     pub async fn create(&self, tenant: &TenantId, options: CreateOptions) -> Result<Created, EngineError> {
         self.admit_create(&options).await?;
         self.check_memory(tenant, &options.memory).await?;
+        let _needed = self.needed(tenant, options.rotate.as_ref()).await?;
         let image = self.find_image(tenant, &options.image).await?;
         self.create_from(tenant, &options, &image).await
+    }
+
+    /// Nobody removes what a rotation goes back to before the policy that needs it is stored.
+    async fn needed(
+        &self,
+        tenant: &TenantId,
+        rotate: Option<&RotatePolicy>,
+    ) -> Result<Option<Pin>, EngineError> {
+        match rotate {
+            Some(rotate) => Ok(Some(self.pinned(tenant, &rotate.snapshot).await?.1)),
+            None => Ok(None),
+        }
     }
 
     /// The same from an image that was found already. Builds start from layers this way.
@@ -276,6 +290,8 @@ impl Engine {
             let nothing = MemorySpec::quiet();
             self.check_memory(tenant, &change.apply(&nothing)).await?;
         }
+        let rotate = update.rotate.as_ref().and_then(Option::as_ref);
+        let _needed = self.needed(tenant, rotate).await?;
         self.ask(tenant, id, |reply| Command::Update { update: Box::new(update), reply }).await
     }
 

@@ -10,8 +10,8 @@ use burrow_engine::{
 };
 use burrow_guest::protocol::Request;
 use burrow_model::{
-    Lifetime, NetworkMode, NetworkPolicy, RotatePolicy, SandboxId, SleepPolicy, SnapshotKind, SnapshotPolicy,
-    State, StopReason,
+    Lifetime, NetworkMode, NetworkPolicy, RotatePolicy, SandboxId, SleepPolicy, SnapshotId, SnapshotKind,
+    SnapshotPolicy, State, StopReason,
 };
 use burrow_runtime::{Obstacle, RuntimeError};
 
@@ -210,7 +210,15 @@ async fn a_sandbox_is_renewed_from_its_snapshot_from_time_to_time() {
     let options = SnapshotOptions { expires_ms, ..manual(false) };
     let good = engine.snapshot(&world.tenant, &id, options).await.unwrap();
     world.volumes.inner.write(&id, "/file", "stale").unwrap();
-    let rotate = Some(Some(RotatePolicy { every_ms: 10 * MINUTE_MS, snapshot: good.id.clone() }));
+    let every_ms = 10 * MINUTE_MS;
+    let unknown = RotatePolicy { every_ms, snapshot: SnapshotId::generate() };
+    let update = UpdateOptions { rotate: Some(Some(unknown.clone())), ..no_change() };
+    let error = engine.update(&world.tenant, &id, update).await.unwrap_err();
+    assert!(matches!(error, EngineError::SnapshotNotFound { .. }), "{error:?}");
+    let options = burrow_engine::CreateOptions { rotate: Some(unknown), ..create(None) };
+    let error = engine.create(&world.tenant, options).await.unwrap_err();
+    assert!(matches!(error, EngineError::SnapshotNotFound { .. }), "{error:?}");
+    let rotate = Some(Some(RotatePolicy { every_ms, snapshot: good.id.clone() }));
     engine.update(&world.tenant, &id, UpdateOptions { rotate, ..no_change() }).await.unwrap();
     // However old the sandbox is, and though the snapshot has expired: a whole period from now, to what it needs.
     world.clock.advance(9 * MINUTE_MS);
