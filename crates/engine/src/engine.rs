@@ -125,18 +125,6 @@ impl Engine {
         self.create_from(tenant, &options, &image).await
     }
 
-    /// Nobody removes what a rotation goes back to before the policy that needs it is stored.
-    async fn needed(
-        &self,
-        tenant: &TenantId,
-        rotate: Option<&RotatePolicy>,
-    ) -> Result<Option<Pin>, EngineError> {
-        match rotate {
-            Some(rotate) => Ok(Some(self.pinned(tenant, &rotate.snapshot).await?.1)),
-            None => Ok(None),
-        }
-    }
-
     /// The same from an image that was found already. Builds start from layers this way.
     pub(crate) async fn create_from(
         &self,
@@ -364,6 +352,18 @@ impl Engine {
             return Err(unknown());
         }
         actor.ask(command).await
+    }
+
+    /// Nobody removes what a rotation goes back to before the policy that needs it is stored.
+    async fn needed(
+        &self,
+        tenant: &TenantId,
+        rotate: Option<&RotatePolicy>,
+    ) -> Result<Option<Pin>, EngineError> {
+        match rotate {
+            Some(rotate) => Ok(Some(self.pinned(tenant, &rotate.snapshot).await?.1)),
+            None => Ok(None),
+        }
     }
 
     pub(crate) async fn admit_create(&self, options: &CreateOptions) -> Result<(), EngineError> {
