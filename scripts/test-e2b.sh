@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs one scenario with released versions of E2B's own clients, each in an environment of its own, against a real daemon.
 #
-#   scripts/test-e2b.sh BURROW GUEST POOL             all versions; prints a line for each
+#   scripts/test-e2b.sh BURROW GUEST POOL             the newest and the oldest versions; prints a line for each
+#   BURROW_TEST_ALL=1 scripts/test-e2b.sh BURROW GUEST POOL   all versions
 #   scripts/test-e2b.sh BURROW GUEST POOL py-2.63.0   these only
 #   scripts/test-e2b.sh BURROW GUEST POOL interpreters    only the clients of the code interpreter
 #   UPDATE=1 scripts/test-e2b.sh BURROW GUEST POOL    also writes the tables in docs/e2b.md
@@ -25,8 +26,12 @@ all=${#versions[@]}
 interpreters=(py-2.11.5 py-2.9.2 js-2.8.0 js-2.7.2)
 declare -A below=([py-2.11.5]=2.63.0 [py-2.9.2]=2.51.0 [js-2.8.0]=2.51.0 [js-2.7.2]=2.51.0)
 all_interpreters=${#interpreters[@]}
-# The newest of each language in every run, the others with all that is long.
-[ -n "${BURROW_TEST_ALL:-}${UPDATE:-}" ] || interpreters=(py-2.11.5 js-2.8.0)
+# The newest of each language and the oldest in every run, the others with `make test-all`.
+if [ -z "${BURROW_TEST_ALL:-}${UPDATE:-}" ]; then
+    versions=(py-2.63.0 py-2.45.1 js-2.51.0)
+    interpreters=(py-2.11.5 js-2.8.0)
+    printf "skipped: E2B's clients between the oldest and the newest: \`make test-all\` runs them\n" >&2
+fi
 if [ "$*" = interpreters ]; then
     versions=()
 elif [ $# -gt 0 ]; then
