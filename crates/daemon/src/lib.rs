@@ -62,5 +62,9 @@ pub mod roles {
 pub mod probes {
     pub use burrow_network::linux::{Unable as NetworkUnable, probe as network};
     pub use burrow_runtime::container::bounds::{BOUNDS, Standing};
-    pub use burrow_volumes::btrfs::{Finding as VolumesFinding, Problem as VolumesProblem, probe as volumes};
+    pub use burrow_volumes::btrfs::{
+        Backing as PoolBacking, Finding as VolumesFinding, Problem as VolumesProblem, probe as volumes,
+    };
+
+    pub use crate::wiring::POOL_FILE;
 }

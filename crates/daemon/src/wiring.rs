@@ -517,12 +517,23 @@ fn image_policy(config: &Config) -> Result<ImagePolicy, ServeError> {
     Ok(ImagePolicy { scratch, archive_bytes_max: config.bounds.image_upload_bytes, at_once: IMAGES_AT_ONCE })
 }
 
+/// The file of a loop-backed pool, below the state directory.
+pub const POOL_FILE: &str = "pool.img";
+
+/// The pool's file, where it is one.
+pub(crate) fn pool_file(config: &Config) -> Option<PathBuf> {
+    match config.pool {
+        Pool::Directory(_) => None,
+        Pool::File { .. } => Some(config.state_dir.join(POOL_FILE)),
+    }
+}
+
 /// Opens the pool. Blocks.
 pub(crate) fn open_volumes(config: &Config) -> Result<Arc<BtrfsVolumes>, ServeError> {
     let pool = match &config.pool {
         Pool::Directory(path) => PoolSource::Directory(path.clone()),
         Pool::File { size_bytes } => {
-            PoolSource::LoopFile { file: config.state_dir.join("pool.img"), size_bytes: *size_bytes }
+            PoolSource::LoopFile { file: config.state_dir.join(POOL_FILE), size_bytes: *size_bytes }
         }
     };
     let options = burrow_volumes::btrfs::Options { pool, mount: config.run_dir.join("pool") };

@@ -38,9 +38,12 @@ pub enum MemoryError {
         "could not store the artifact: the artifacts of its space take {used} of the {max} bytes they may, and it needs more than is left"
     )]
     SpaceFull { used: u64, max: u64 },
+    /// A sandbox's own memory counts against its disk limit.
+    #[error("could not write to memory: what this sandbox remembers takes {used} bytes, and its disk limit allows {max}")]
+    SandboxFull { used: u64, max: u64 },
     /// What must stay free of the disk.
     #[error(
-        "could not write to memory: {free} bytes are free on its disk, of which {reserve} must stay free"
+        "could not write to memory: {free} bytes are free on its disk beyond what the pool was promised, and {reserve} must stay free"
     )]
     DiskReserve { free: u64, reserve: u64 },
     #[error("could not write to memory: no space left on its disk")]
@@ -81,6 +84,18 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
+    /// Whether it was refused for want of room.
+    pub fn is_no_room(&self) -> bool {
+        matches!(
+            self,
+            Self::Full { .. }
+                | Self::SpaceFull { .. }
+                | Self::SandboxFull { .. }
+                | Self::DiskReserve { .. }
+                | Self::DiskFull
+        )
+    }
+
     /// What a person can do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -102,6 +117,9 @@ impl MemoryError {
             Self::Full { .. } => Some("forget or delete what is not needed, or use another space"),
             Self::SpaceFull { .. } => Some(
                 "remove artifacts and the snapshots that keep them, use another space, or raise `memory.space_artifacts`",
+            ),
+            Self::SandboxFull { .. } => Some(
+                "forget entries, remove artifacts and the snapshots that keep them, or raise the limit: `burrow update SANDBOX --disk SIZE`",
             ),
             Self::DiskReserve { .. } => {
                 Some("free space on the disk that holds memory, or lower `memory.disk_reserve`")

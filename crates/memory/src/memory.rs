@@ -62,7 +62,7 @@ impl Memory {
 
     /// A branch as it is now. Does no IO.
     pub fn view(&self, of: &MemoryRef) -> View {
-        View { shared: Arc::clone(&self.shared), of: of.clone(), cut: Cut::Now }
+        View { shared: Arc::clone(&self.shared), of: of.clone(), cut: Cut::Now, quota_bytes: None }
     }
 
     /// The embedder in use.

@@ -35,6 +35,8 @@ pub struct View {
     pub(crate) shared: Arc<Shared>,
     pub(crate) of: MemoryRef,
     pub(crate) cut: Cut,
+    /// What the space's file and artifacts may take together.
+    pub(crate) quota_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +90,11 @@ impl View {
         self.cut != Cut::Now
     }
 
+    /// The same view for a writer who may store so many bytes in the space, artifacts included.
+    pub fn with_quota(self, bytes: u64) -> Self {
+        Self { quota_bytes: Some(bytes), ..self }
+    }
+
     /// The same view at a moment of the past; read-only from then on.
     pub async fn at(&self, as_of: &AsOf) -> Result<Self, MemoryError> {
         // A moment of a moment sees no more than either.
@@ -99,7 +106,7 @@ impl View {
             }
             AsOf::Point(point) => self.cut.earlier(Cut::Point(point.clone())),
         };
-        Ok(Self { shared: Arc::clone(&self.shared), of: self.of.clone(), cut })
+        Ok(Self { cut, ..self.clone() })
     }
 
     /// What a fork or a snapshot of now has to remember. `None`: there is nothing to see.

@@ -354,6 +354,8 @@ pub enum VolumeError {
     NotBtrfs { pool: PathBuf, filesystem: String },
     #[error("`{}` is already mounted from `{}`", .mount.display(), .device.display())]
     MountTaken { mount: PathBuf, device: PathBuf },
+    #[error("a pool in `{}` needs {needed_bytes} bytes, and {free_bytes} are free on that disk", .file.display())]
+    NoRoomForPool { file: PathBuf, needed_bytes: u64, free_bytes: u64 },
     #[error("this pool keeps no account of disk use: {reason}")]
     NoQuotas { reason: String },
     #[error("could not {step} `{what}`")]
@@ -386,6 +388,9 @@ impl VolumeError {
             Self::MountTaken { .. } => Some("unmount it, or set another mount directory for the pool"),
             Self::Full { .. } => {
                 Some("remove sandboxes or images, or make room on the disk that holds the pool")
+            }
+            Self::NoRoomForPool { .. } => {
+                Some("free space on that disk, or set `state_dir` or `pool.path` to another one")
             }
             Self::NoQuotas { .. } => {
                 Some("run a kernel with simple quotas (6.7 or newer), or a pool of its own")

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use burrow_daemon::probes::{self, VolumesFinding};
+use burrow_daemon::probes::{self, PoolBacking, VolumesFinding};
 
 use super::Check;
 use crate::local::LocalDaemon;
@@ -19,6 +19,7 @@ pub(super) async fn examine(daemon: Option<&LocalDaemon>) -> Vec<Check> {
     let mut checks: Vec<_> = findings.into_iter().map(finding).collect();
     let state = daemon.map_or(Path::new("/var/lib/burrow"), |daemon| &daemon.state_dir);
     checks.push(space("space for state", state));
+    checks.extend(PoolBacking::of(&state.join(probes::POOL_FILE)).ok().map(promised));
     checks
 }
 
@@ -47,6 +48,21 @@ fn space(name: &'static str, path: &Path) -> Check {
     space_check(name, existing, free)
 }
 
+/// A loop-backed pool is a sparse file: its disk must hold what the pool may still write.
+fn promised(backing: PoolBacking) -> Check {
+    let shown = format!(
+        "the pool may write {} more, and {} are free on its disk",
+        quantity::bytes(backing.promised_bytes()),
+        quantity::bytes(backing.disk_free_bytes)
+    );
+    if backing.is_overcommitted() {
+        let fix = "free space on the disk that holds `state_dir`, then restart the daemon: it shrinks the pool where it can";
+        Check::fail(AREA, "space for the pool", shown).fix(fix.to_owned())
+    } else {
+        Check::ok(AREA, "space for the pool", shown)
+    }
+}
+
 fn space_check(name: &'static str, path: &Path, free: u64) -> Check {
     let shown = format!("{} free at {}", quantity::bytes(free), path.display());
     let fix = format!(
@@ -66,6 +82,17 @@ fn space_check(name: &'static str, path: &Path, free: u64) -> Check {
 mod tests {
     use super::*;
     use crate::doctor::Verdict;
+
+    #[test]
+    fn a_pool_that_its_disk_cannot_hold_fails() {
+        let backing = |free| PoolBacking {
+            size_bytes: 16 << 30,
+            allocated_bytes: 4 << 30,
+            disk_free_bytes: free,
+        };
+        assert_eq!(promised(backing(20 << 30)).verdict, Verdict::Ok);
+        assert_eq!(promised(backing(12 << 30)).verdict, Verdict::Fail);
+    }
 
     #[test]
     fn little_space_warns_and_less_fails() {

@@ -6,16 +6,19 @@ mod upkeep;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use burrow_memory::artifacts::DiskFloor;
+use burrow_memory::artifacts::{DiskFloor, FreeSpace};
 use burrow_memory::consolidate::{Chat, ConsolidateOptions, Consolidated, Policy, Summariser};
 use burrow_memory::embed::{
     BuiltIn, EmbedError, Embedder, Endpoint, EndpointError, EndpointOptions, MiniLm, Remote, RemoteOptions,
 };
 use burrow_memory::{Limits, Memory, MemoryError, MemoryOptions, SpaceId, View};
+
+use burrow_volumes::btrfs::Backing;
 
 use crate::config::{ArtifactsConfig, Config, EmbedderConfig, EndpointConfig};
 
@@ -140,12 +143,26 @@ impl burrow_memory::Clock for SameClock {
 
 /// What memory leaves of the disk that a folder is on.
 fn floor(config: &Config, folder: PathBuf) -> DiskFloor {
-    DiskFloor { folder, reserve_bytes: config.memory.disk_reserve_bytes, free_bytes }
+    let free = Arc::new(BesidePool { pool: crate::wiring::pool_file(config) });
+    DiskFloor { folder, reserve_bytes: config.memory.disk_reserve_bytes, free }
 }
 
-fn free_bytes(folder: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(folder).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+/// What is free beside the pool: its sparse file was promised room that it has not taken yet.
+#[derive(Debug)]
+struct BesidePool {
+    /// The file of a loop-backed pool.
+    pool: Option<PathBuf>,
+}
+
+impl FreeSpace for BesidePool {
+    fn free_bytes(&self, folder: &Path) -> Option<u64> {
+        let disk = rustix::fs::statvfs(folder).ok()?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
+        let pool = self.pool.as_deref().filter(|pool| device(pool).is_some() && device(pool) == device(folder));
+        let promised = pool.and_then(|pool| Backing::of(pool).ok()).map_or(0, |found| found.promised_bytes());
+        Some(free.saturating_sub(promised))
+    }
 }
 
 /// Where spaces are.

@@ -155,7 +155,7 @@ fn is_the_owners(error: &EngineError) -> bool {
         error,
         EngineError::Guest { .. }
             | EngineError::ShelfFile(ShelfFileError::Full)
-            | EngineError::Memory(MemoryError::Full { .. } | MemoryError::SpaceFull { .. })
+            | EngineError::Memory(MemoryError::Full { .. } | MemoryError::SpaceFull { .. } | MemoryError::SandboxFull { .. })
     )
 }
 
@@ -392,6 +392,7 @@ fn code_of_memory(error: &MemoryError) -> ErrorCode {
         MemoryError::Range { .. } => ErrorCode::RangeNotSatisfiable,
         MemoryError::Full { .. }
         | MemoryError::SpaceFull { .. }
+        | MemoryError::SandboxFull { .. }
         | MemoryError::DiskReserve { .. }
         | MemoryError::DiskFull => ErrorCode::NoSpace,
         MemoryError::Damaged { .. } | MemoryError::DamagedRow { .. } | MemoryError::DamagedBlob { .. } => {

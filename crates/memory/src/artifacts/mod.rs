@@ -31,7 +31,7 @@ use crate::shown::shown;
 
 pub use content::Content;
 pub use hash::BlobHash;
-pub use room::DiskFloor;
+pub use room::{DiskFloor, FreeSpace};
 pub(crate) use room::Room;
 pub(crate) use rows::{count, release};
 pub(crate) use store::Blobs;

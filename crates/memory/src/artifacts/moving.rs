@@ -4,6 +4,7 @@ use burrow_model::SpaceId;
 
 use super::content::Content;
 use super::hash::{BlobHash, Proof};
+use super::room::Used;
 use super::store::{Blobs, Body};
 use crate::MemoryError;
 
@@ -35,7 +36,7 @@ impl Blobs {
         bytes: u64,
         body: Body,
     ) -> Result<Vec<u8>, MemoryError> {
-        let mut arriving = self.room().arriving(space, 0);
+        let mut arriving = self.room().arriving(space, Used::default());
         let incoming = self.receive(NAME, body, &mut arriving).await?;
         if (incoming.proof.hash, incoming.proof.bytes) != (hash, bytes) {
             self.discard(&incoming).await;
@@ -52,6 +53,6 @@ impl Blobs {
 
     /// Whether so many bytes would fit into a space that has none.
     pub(crate) fn check_room(&self, space: &SpaceId, bytes: u64) -> Result<(), MemoryError> {
-        self.room().check(space, 0, bytes)
+        self.room().check(space, Used::default(), bytes)
     }
 }

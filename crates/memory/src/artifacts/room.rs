@@ -1,9 +1,12 @@
-//! How much room artifacts may take: so much per space, and never the last of the disk.
+//! How much room artifacts may take: so much per space, for a sandbox's own space no more than its disk limit, and never the
+//! last of the disk.
 //!
 //! ```text
 //!  used   contents that rows of the space refer to, each counted once, whatever branch or version has them
 //!  + in flight   bytes that have arrived of uploads to the space, and have no row yet
-//!  ≤ quota
+//!  ≤ quota of artifacts
+//!
+//!  used + in flight + the space's file ≤ disk limit of the sandbox
 //! ```
 //!
 //! An upload counts its bytes as they come, so it is refused at the byte that is too many and not after the disk is
@@ -11,6 +14,7 @@
 //! time, and gives them back only after its row is committed; so of two that end together at least one sees both.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,14 +32,42 @@ const LOOK_BYTES: u64 = 8 << 20;
 pub struct DiskFloor {
     pub folder: PathBuf,
     pub reserve_bytes: u64,
-    /// How much of the disk under a folder is free; `None` where it cannot be told: then the disk tells itself.
-    pub free_bytes: fn(&Path) -> Option<u64>,
+    pub free: Arc<dyn FreeSpace>,
+}
+
+/// Knows how much of a disk is free.
+pub trait FreeSpace: fmt::Debug + Send + Sync {
+    /// Bytes of the disk under a folder that nobody uses and nobody was promised; `None` where that is unknown: writes then
+    /// fail by themselves when the disk is full.
+    fn free_bytes(&self, folder: &Path) -> Option<u64>;
+}
+
+/// What a space takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Used {
+    /// Contents of its artifacts.
+    pub(crate) artifacts: u64,
+    /// Its file.
+    pub(crate) file: u64,
+    /// What both may take together: the disk limit of the sandbox whose own space it is.
+    pub(crate) sandbox_max: Option<u64>,
+}
+
+impl Used {
+    /// Refuses `more` bytes that a sandbox may not store.
+    pub(crate) fn check_sandbox(&self, more: u64) -> Result<(), MemoryError> {
+        let used = self.artifacts.saturating_add(self.file);
+        match self.sandbox_max {
+            Some(max) if used.saturating_add(more) > max => Err(MemoryError::SandboxFull { used, max }),
+            Some(_) | None => Ok(()),
+        }
+    }
 }
 
 impl DiskFloor {
     /// Refuses `more` bytes that would not leave the reserve.
     pub fn check(&self, more: u64) -> Result<(), MemoryError> {
-        match (self.free_bytes)(&self.folder) {
+        match self.free.free_bytes(&self.folder) {
             Some(free) if free < self.reserve_bytes.saturating_add(more) => {
                 Err(MemoryError::DiskReserve { free, reserve: self.reserve_bytes })
             }
@@ -59,21 +91,21 @@ impl Room {
     }
 
     /// Whether `more` bytes would fit now. Reserves nothing.
-    pub(crate) fn check(&self, space: &SpaceId, used: u64, more: u64) -> Result<(), MemoryError> {
+    pub(crate) fn check(&self, space: &SpaceId, used: Used, more: u64) -> Result<(), MemoryError> {
         self.quota(used, self.lock().get(space).copied().unwrap_or(0).saturating_add(more))?;
         self.floor.as_ref().map_or(Ok(()), |floor| floor.check(more))
     }
 
     /// An upload to a space that begins, and what the space uses at that moment.
-    pub(crate) fn arriving(self: &Arc<Self>, space: &SpaceId, used: u64) -> Arriving {
+    pub(crate) fn arriving(self: &Arc<Self>, space: &SpaceId, used: Used) -> Arriving {
         Arriving { room: Arc::clone(self), space: space.clone(), used, bytes: 0, looked_at: None }
     }
 
-    fn quota(&self, used: u64, in_flight: u64) -> Result<(), MemoryError> {
-        if used.saturating_add(in_flight) > self.space_bytes_max {
-            return Err(MemoryError::SpaceFull { used, max: self.space_bytes_max });
+    fn quota(&self, used: Used, in_flight: u64) -> Result<(), MemoryError> {
+        if used.artifacts.saturating_add(in_flight) > self.space_bytes_max {
+            return Err(MemoryError::SpaceFull { used: used.artifacts, max: self.space_bytes_max });
         }
-        Ok(())
+        used.check_sandbox(in_flight)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SpaceId, u64>> {
@@ -86,7 +118,7 @@ impl Room {
 pub(crate) struct Arriving {
     room: Arc<Room>,
     space: SpaceId,
-    used: u64,
+    used: Used,
     bytes: u64,
     /// How much had arrived when the disk was last looked at.
     looked_at: Option<u64>,
@@ -117,7 +149,7 @@ impl Arriving {
     }
 
     /// Whether all of it fits, with what is used by now.
-    pub(crate) fn settle(&self, used: u64, in_flight: u64) -> Result<(), MemoryError> {
+    pub(crate) fn settle(&self, used: Used, in_flight: u64) -> Result<(), MemoryError> {
         self.room.quota(used, in_flight)
     }
 }

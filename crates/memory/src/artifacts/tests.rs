@@ -409,18 +409,45 @@ async fn two_uploads_at_once_do_not_share_the_same_room() {
 }
 
 #[tokio::test]
+async fn a_sandbox_stores_no_more_than_its_disk_limit_in_entries_and_artifacts() {
+    let world = World::new().await;
+    let view = world.view();
+    put(&view, "first", &content(BLOCK_BYTES, 1)).await;
+    // Without a limit of its own there is only the space's.
+    view.check_quota().await.unwrap();
+    let bounded = world.view().with_quota(4 * BLOCK_BYTES);
+    bounded.check_quota().await.unwrap();
+    put(&bounded, "second", &content(BLOCK_BYTES, 2)).await;
+    let refused = bounded.artifact_put(new("third"), body(&content(4 * BLOCK_BYTES, 3))).await.unwrap_err();
+    assert!(
+        matches!(refused, MemoryError::SandboxFull { used, max } if used > 2 * BLOCK_BYTES && max == 4 * BLOCK_BYTES),
+        "{refused:?}"
+    );
+    assert!(matches!(bounded.artifact_room(4 * BLOCK_BYTES).await, Err(MemoryError::SandboxFull { .. })));
+    let full = world.view().with_quota(2 * BLOCK_BYTES);
+    assert!(matches!(full.check_quota().await, Err(MemoryError::SandboxFull { .. })));
+}
+
+#[tokio::test]
 async fn an_upload_ends_where_the_disk_is_to_stay_free() {
     use std::sync::atomic::{AtomicU64, Ordering};
-    static FREE: AtomicU64 = AtomicU64::new(u64::MAX);
-    // Each look finds 8 MiB less.
-    let free_bytes = |_: &FilePath| Some(FREE.fetch_sub(8 << 20, Ordering::Relaxed));
+    /// Each look finds 8 MiB less.
+    #[derive(Debug)]
+    struct Shrinking(AtomicU64);
+
+    impl FreeSpace for Shrinking {
+        fn free_bytes(&self, _: &FilePath) -> Option<u64> {
+            Some(self.0.fetch_sub(8 << 20, Ordering::Relaxed))
+        }
+    }
+    let free = Arc::new(Shrinking(AtomicU64::new(u64::MAX)));
     let folder = tempfile::tempdir().unwrap();
-    let disk = DiskFloor { folder: folder.path().to_owned(), reserve_bytes: 100 << 20, free_bytes };
+    let disk = DiskFloor { folder: folder.path().to_owned(), reserve_bytes: 100 << 20, free: free.clone() };
     let store = local_store(folder.path()).unwrap();
     let world = World::within(store, Limits::usual(), Some(disk)).await;
     let view = world.view();
     put(&view, "fits", b"fits").await;
-    FREE.store(140 << 20, Ordering::Relaxed);
+    free.0.store(140 << 20, Ordering::Relaxed);
     let refused = view.artifact_put(new("endless"), endless()).await.unwrap_err();
     assert!(
         matches!(refused, MemoryError::DiskReserve { free, reserve } if free < reserve + (1 << 16) && reserve == 100 << 20),
@@ -441,7 +468,7 @@ async fn a_crash_between_content_and_row_leaves_only_what_the_next_sweep_removes
         put(&view, "kept", b"kept").await;
         // Received and not placed; placed and not committed.
         let blobs = world.memory.blob_store();
-        let mut arriving = blobs.room().arriving(&view.of().space, 0);
+        let mut arriving = blobs.room().arriving(&view.of().space, Used::default());
         let received = blobs.receive("x", body(b"received"), &mut arriving).await.unwrap();
         let placed = blobs.receive("x", body(b"placed"), &mut arriving).await.unwrap();
         blobs.place(&placed).await.unwrap();

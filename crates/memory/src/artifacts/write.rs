@@ -1,10 +1,12 @@
 //! Writes artifacts: content first, then the row that makes it one.
 
+use std::path::Path;
+
 use rusqlite::params;
 use serde_json::Value;
 
 use super::hash::Proof;
-use super::room::{Arriving, used};
+use super::room::{Arriving, Used, used};
 use super::rows::{NAMES, Stored, find, head};
 use super::store::Body;
 use super::{ARTIFACTS_MAX, Artifact, NewArtifact, check_name};
@@ -27,7 +29,7 @@ impl View {
             return Err(MemoryError::ReadOnly);
         }
         let space = &self.of().space;
-        let mut arriving = self.blob_store().room().arriving(space, self.artifact_bytes_used().await?);
+        let mut arriving = self.blob_store().room().arriving(space, self.used().await?);
         let incoming = self.blob_store().receive(&new.name, body, &mut arriving).await?;
         if let Err(error) = self.settle(&arriving).await {
             self.blob_store().discard(&incoming).await;
@@ -51,17 +53,29 @@ impl View {
 
     /// Whether so many bytes more would fit into the space and on the disk, as things are now.
     pub async fn artifact_room(&self, bytes: u64) -> Result<(), MemoryError> {
-        self.blob_store().room().check(&self.of().space, self.artifact_bytes_used().await?, bytes)
+        self.blob_store().room().check(&self.of().space, self.used().await?, bytes)
+    }
+
+    /// Refuses to add to a sandbox's own memory that has reached the sandbox's disk limit.
+    pub async fn check_quota(&self) -> Result<(), MemoryError> {
+        if self.quota_bytes.is_none() { Ok(()) } else { self.used().await?.check_sandbox(1) }
     }
 
     /// A last look, since others have ended meanwhile.
     async fn settle(&self, arriving: &Arriving) -> Result<(), MemoryError> {
         let in_flight = arriving.in_flight();
-        arriving.settle(self.artifact_bytes_used().await?, in_flight)
+        arriving.settle(self.used().await?, in_flight)
     }
 
-    async fn artifact_bytes_used(&self) -> Result<u64, MemoryError> {
-        self.read(|reader| used(reader.connection())).await
+    async fn used(&self) -> Result<Used, MemoryError> {
+        let (path, sandbox_max) = (self.shared.slots.path(&self.of.space), self.quota_bytes);
+        self.read(move |reader| {
+            let artifacts = used(reader.connection())?;
+            let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+            let file = size(&path).saturating_add(size(&path.with_extension("db-wal")));
+            Ok(Used { artifacts, file, sandbox_max })
+        })
+        .await
     }
 
     /// Forgets an artifact with all its versions. Its content goes once no other branch and no snapshot has it.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::Inner;
-use super::pool::GROWTH;
+use super::backing::GROWTH;
 use crate::{VolumeError, step};
 
 /// How often the pool is looked at. At 500 MB/s a pool of 20 GiB with a fifth left takes 8 s to fill.
@@ -29,6 +29,12 @@ impl Housekeeper {
             .name("burrow-pool".into())
             .spawn(
                 move || {
+                    if let Some(inner) = weak.upgrade()
+                        && let Err(error) = inner.pool.shrink_to_disk()
+                    {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::warn!(error, "could not shrink a pool that its disk cannot hold: free space on that disk");
+                    }
                     while receiver.recv_timeout(PACE) == Err(RecvTimeoutError::Timeout) && round(&weak) {}
                 },
             )

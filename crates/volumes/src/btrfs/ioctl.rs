@@ -217,13 +217,22 @@ pub(super) fn commit(directory: impl AsFd) -> io::Result<()> {
 
 /// Lets the file system use all of its (grown) device.
 pub(super) fn resize_to_device(directory: impl AsFd) -> io::Result<()> {
+    resize(directory, "max")
+}
+
+/// Makes the file system so many bytes long.
+pub(super) fn resize_to(directory: impl AsFd, size_bytes: u64) -> io::Result<()> {
+    resize(directory, &size_bytes.to_string())
+}
+
+fn resize(directory: impl AsFd, size: &str) -> io::Result<()> {
     #[repr(C)]
     struct VolArgs {
         fd: i64,
         name: [u8; 4088],
     }
     let mut args = VolArgs { fd: 0, name: [0; 4088] };
-    copy_name(&mut args.name, "max")?;
+    copy_name(&mut args.name, size)?;
     call(directory, RESIZE, &mut args).map(drop)
 }
 

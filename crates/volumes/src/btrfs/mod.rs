@@ -20,6 +20,7 @@
 //!
 //! Names in these directories that are not ids are not ours, and are ignored.
 
+mod backing;
 mod changes;
 mod driver;
 mod dumps;
@@ -55,6 +56,7 @@ use ioctl::Access;
 use pool::Pool;
 use quota::{Owner, Quotas};
 
+pub use backing::Backing;
 pub use pool::{Options, POOL_BYTES_MIN, PoolSource};
 pub use probe::{Finding, Problem, probe};
 pub use quota::QuotaSupport;

@@ -6,15 +6,15 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use super::ioctl;
+use super::{backing, ioctl};
 use crate::command::{command, run};
 use crate::dump::Disk;
-use crate::{Space, VolumeError, step};
+use crate::{VolumeError, step};
 
 /// `statfs` type of btrfs.
 const BTRFS_MAGIC: u64 = 0x9123_683e;
@@ -28,9 +28,6 @@ const LOOP_TRIES_MAX: u32 = 32;
 
 /// The smallest pool `mkfs.btrfs` and a few images fit in.
 pub const POOL_BYTES_MIN: u64 = 256 << 20;
-
-/// The largest size a pool starts with.
-const FIRST_BYTES_MAX: u64 = 16 << 30;
 
 /// Where the pool is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +53,7 @@ pub(super) struct Pool {
     pub(super) directory: File,
     pub(super) file: Option<PathBuf>,
     /// How large the file may grow.
-    size_bytes_max: u64,
+    pub(super) size_bytes_max: u64,
 }
 
 impl Pool {
@@ -91,6 +88,20 @@ impl Pool {
         let device_file = File::open(&device).map_err(step("open the loop device", &device))?;
         ioctl::refresh_loop_capacity(device_file).map_err(step("grow the loop device", &device))?;
         ioctl::resize_to_device(&self.directory).map_err(step("grow the file system", &self.root))
+    }
+
+    /// Makes the file system and then its file `size_bytes` long. What lies behind that end is moved first, so this can
+    /// take long, and fails when the data does not fit.
+    pub(super) fn shrink(&self, size_bytes: u64) -> Result<(), VolumeError> {
+        let Some(path) = &self.file else { return Ok(()) };
+        let Some(device) = mounted_from(&self.root)? else { return Ok(()) };
+        ioctl::resize_to(&self.directory, size_bytes).map_err(step("shrink the file system", &self.root))?;
+        // The file may be cut only once the smaller size is on disk.
+        ioctl::commit(&self.directory).map_err(step("shrink the file system", &self.root))?;
+        let file = OpenOptions::new().write(true).open(path).map_err(step("open the pool's file", path))?;
+        file.set_len(size_bytes).map_err(step("shrink the pool's file", path))?;
+        let device_file = File::open(&device).map_err(step("open the loop device", &device))?;
+        ioctl::refresh_loop_capacity(device_file).map_err(step("shrink the loop device", &device))
     }
 
     /// Unmounts a loop-backed pool; its loop device goes with the last mount.
@@ -130,7 +141,7 @@ fn open_loop_file(file: &Path, size_bytes: u64, mount: &Path) -> Result<(), Volu
         return Ok(());
     }
     if !file.exists() {
-        format(file, first_size(size_bytes))?;
+        format(file, backing::first_size_on_disk(file, size_bytes)?)?;
     }
     // Only root may pass: files inside that are setuid, or belong to a uid of this host, must be out of reach.
     DirBuilder::new().recursive(true).mode(0o700).create(mount).map_err(step("make the directory", mount))?;
@@ -138,12 +149,6 @@ fn open_loop_file(file: &Path, size_bytes: u64, mount: &Path) -> Result<(), Volu
     rustix::mount::mount(&device.path, mount, "btrfs", MountFlags::NOATIME, MOUNT_OPTIONS)
         .map_err(|error| step("mount the pool", mount)(error.into()))?;
     fs::set_permissions(mount, Permissions::from_mode(0o700)).map_err(step("close the pool to others", mount))
-}
-
-/// The size of a new pool that may grow to `size_bytes`. Not that at once: a file system larger than the disk below
-/// it stops in the middle of a write when that disk is full, and growing asks first whether it has room.
-fn first_size(size_bytes: u64) -> u64 {
-    (size_bytes / 4).clamp(POOL_BYTES_MIN, FIRST_BYTES_MAX)
 }
 
 /// Makes a sparse, formatted file that appears under its name when it is whole.
@@ -251,85 +256,4 @@ fn filesystem_name(path: &Path) -> String {
         .filter(|(mount, _)| path.starts_with(mount))
         .max_by_key(|(mount, _)| mount.len());
     best.map_or_else(|| "an unknown file system".into(), |(_, kind)| kind.to_owned())
-}
-
-// === room ===
-
-/// When and how far a pool grows.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Growth {
-    /// Grow when less than this part of the pool is free.
-    pub(super) below_free_percent: u64,
-    /// By how much, in parts of the size it has.
-    pub(super) by_percent: u64,
-    /// What the pool leaves to the rest of the host's disk: when that is full, btrfs stops in the middle of a write.
-    pub(super) host_reserve_bytes: u64,
-}
-
-pub(super) const GROWTH: Growth =
-    Growth { below_free_percent: 20, by_percent: 50, host_reserve_bytes: HOST_RESERVE_BYTES };
-
-const HOST_RESERVE_BYTES: u64 = 1 << 30;
-
-impl Pool {
-    /// Room left: what the file system has, but not more than the host's disk can back.
-    pub(super) fn space(&self) -> Result<Space, VolumeError> {
-        let own = statvfs(&self.root)?;
-        let Some(file) = &self.file else { return Ok(own) };
-        let host = statvfs(file.parent().unwrap_or(Path::new("/")))?;
-        Ok(Space { free_bytes: own.free_bytes.min(host.free_bytes), ..own })
-    }
-
-    /// The size the pool's file should grow to now; `None` when it has room enough, or the host has none.
-    pub(super) fn larger_size(&self, growth: &Growth) -> Result<Option<u64>, VolumeError> {
-        let Some(file) = &self.file else { return Ok(None) };
-        let own = statvfs(&self.root)?;
-        if own.free_bytes >= own.total_bytes / 100 * growth.below_free_percent {
-            return Ok(None);
-        }
-        let found = fs::metadata(file).map_err(step("look at the pool's file", file))?;
-        let host = statvfs(file.parent().unwrap_or(Path::new("/")))?;
-        let grown = grown(found.len(), found.blocks() * 512, host.free_bytes, growth);
-        Ok(grown.map(|size| size.min(self.size_bytes_max)).filter(|size| *size > found.len()))
-    }
-}
-
-/// The next size of a sparse file of `size` bytes, `allocated` of which the host's disk backs already.
-fn grown(size: u64, allocated: u64, host_free: u64, growth: &Growth) -> Option<u64> {
-    const STEP_BYTES: u64 = 64 << 20;
-    let backed = allocated.saturating_add(host_free.saturating_sub(growth.host_reserve_bytes));
-    let wanted = size.saturating_add(size.saturating_mul(growth.by_percent) / 100).min(backed) / STEP_BYTES
-        * STEP_BYTES;
-    (wanted >= size.saturating_add(STEP_BYTES)).then_some(wanted)
-}
-
-fn statvfs(path: &Path) -> Result<Space, VolumeError> {
-    let found = rustix::fs::statvfs(path).map_err(|error| step("look at the room of", path)(error.into()))?;
-    Ok(Space {
-        total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
-        free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GIB: u64 = 1 << 30;
-
-    #[test]
-    fn a_new_pool_starts_smaller_than_it_may_become() {
-        assert_eq!(first_size(64 * GIB), 16 * GIB);
-        assert_eq!(first_size(8 * GIB), 2 * GIB);
-        assert_eq!(first_size(1), POOL_BYTES_MIN);
-    }
-
-    #[test]
-    fn a_pool_grows_by_half_but_never_past_what_the_host_can_back() {
-        assert_eq!(grown(8 * GIB, 7 * GIB, 100 * GIB, &GROWTH), Some(12 * GIB));
-        // 7 GiB are backed already, and of the 4 GiB left one stays with the host.
-        assert_eq!(grown(8 * GIB, 7 * GIB, 4 * GIB, &GROWTH), Some(10 * GIB));
-        assert_eq!(grown(8 * GIB, 7 * GIB, 2 * GIB, &GROWTH), None);
-        assert_eq!(grown(8 * GIB, 7 * GIB, 0, &GROWTH), None);
-    }
 }

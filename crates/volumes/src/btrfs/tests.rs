@@ -3,6 +3,7 @@
 mod changes;
 mod disks;
 mod dumps;
+mod small_disk;
 mod snapshots;
 
 use std::fs;

@@ -226,6 +226,7 @@ impl Principal {
         let space = self.writing(app, of, params).await?;
         app.memory.room()?;
         app.memory.room_in(&space.space)?;
+        space.view.check_quota().await?;
         Ok(space)
     }
 

@@ -82,6 +82,9 @@ pub(crate) async fn remembered(app: &Arc<App>, guest: &Guest, mut exec: Exec, ta
         task_app.metrics.memory.remembered(kept.is_ok());
         match kept {
             Ok(()) => done(&task_app, &ended),
+            Err(EngineError::Memory(error)) if error.is_no_room() => {
+                tracing::debug!(sandbox = %guest.sandbox().id, %error, "no room to remember an exec");
+            }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(sandbox = %guest.sandbox().id, error, "could not remember an exec");
@@ -153,6 +156,10 @@ async fn keep(
             return Ok(());
         }
     }
+    // What cannot be kept is not captured: neither the host's disk nor the sandbox's limit is there for it.
+    app.memory.room()?;
+    app.memory.room_in(&scope.primary.space)?;
+    view.check_quota().await?;
     facts.files_changed = files_changed(guest, &facts, exec.started_ms).await;
     let of = SessionOf { name: scope.label, since_ms };
     let session = remember::current_session(view, &of, facts.at_ms).await?;

@@ -41,6 +41,40 @@ async fn a_sandbox_has_its_own_memory_without_a_key() {
 }
 
 #[tokio::test]
+async fn what_a_sandbox_remembers_counts_against_its_disk_limit() {
+    let world = World::new().await;
+    let body = r#"{"name": "small", "limits": {"disk_bytes": 16777216}}"#;
+    let small = world.send_json("POST", "/v1/sandboxes", body.to_owned()).await.expect(201).json();
+    let inside = door(&world, small["id"].as_str().unwrap());
+    let put = async |name: &str, mib: usize| {
+        let request = Request::put(format!("/v1/memory/self/artifacts/{name}"));
+        let body = Body::from(vec![mib as u8; mib << 20]);
+        read(inside.clone().oneshot(request.body(body).unwrap()).await.unwrap()).await
+    };
+    put("first", 10).await.expect(201);
+    let refused = put("second", 8).await;
+    refused.refused(507, "no_space");
+    let error = refused.json()["error"].to_string();
+    assert!(error.contains("16777216") && error.contains("burrow update SANDBOX --disk"), "{error}");
+    put("third", 5).await.expect(201);
+    put("fourth", 1).await.refused(507, "no_space");
+    // What is nearly full takes small entries until it is full; then all that adds is refused, and forgetting is not.
+    let text = "x".repeat(60_000);
+    let mut refused = None;
+    for n in 0..64 {
+        let body = serde_json::json!({ "value": text }).to_string();
+        let answer = ask(&inside, "PUT", &format!("/v1/memory/self/kv/key-{n}"), &body).await;
+        if answer.status != 200 {
+            refused = Some(answer);
+            break;
+        }
+    }
+    refused.expect("the limit was not reached").refused(507, "no_space");
+    ask(&inside, "DELETE", "/v1/memory/self/kv/key-0", "").await.expect(204);
+    ask(&inside, "DELETE", "/v1/memory/self/artifacts/first", "").await.expect(204);
+}
+
+#[tokio::test]
 async fn nothing_but_its_own_memory_is_behind_the_door() {
     let world = World::new().await;
     let web = world.sandbox("web").await;

@@ -1,0 +1,95 @@
+//! A pool on a disk smaller than the pool may become: whatever is written, the pool stays writable.
+
+use super::*;
+
+/// A mounted ext4 disk of its own, gone with the test.
+struct SmallDisk {
+    folder: TempDir,
+}
+
+impl SmallDisk {
+    fn new(mib: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Self { folder };
+        let image = disk.folder.path().join("disk.img");
+        File::create(&image).unwrap().set_len(mib * MIB).unwrap();
+        run(command("mkfs.ext4").args(["-q", "-m", "0"]).arg(&image)).unwrap();
+        fs::create_dir(disk.root()).unwrap();
+        run(command("mount").args(["-o", "loop"]).arg(&image).arg(disk.root())).unwrap();
+        disk
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    fn options(&self) -> Options {
+        let pool = PoolSource::LoopFile { file: self.root().join("pool.img"), size_bytes: 64 << 30 };
+        Options { pool, mount: self.folder.path().join("pool") }
+    }
+
+    fn backing(&self) -> Backing {
+        Backing::of(&self.root().join("pool.img")).unwrap()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        for mount in [self.folder.path().join("pool"), self.root()] {
+            let _ = rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// Whether the file system took every write and takes more: btrfs turns read-only when one of its own failed.
+fn is_writable(volumes: &BtrfsVolumes) -> bool {
+    ioctl::commit(&volumes.inner.pool.directory).is_ok()
+        && fs::write(volumes.root().join("probe"), "x").is_ok()
+}
+
+#[tokio::test]
+async fn a_new_pool_fits_its_disk_and_stays_writable_when_a_sandbox_fills_it() {
+    let disk = SmallDisk::new(1200);
+    let volumes = BtrfsVolumes::open(disk.options()).unwrap();
+    assert!(!disk.backing().is_overcommitted(), "{:?}", disk.backing());
+    let (image, id) = (ImageId::generate(), SandboxId::generate());
+    volumes.stage_image(&image).await.unwrap();
+    volumes.seal_image(&image).await.unwrap();
+    let rootfs = volumes.create(&id, &image, 1 << 40).await.unwrap();
+    // As far as a writer may go that leaves what the pool was promised.
+    fill(&disk.root().join("others"), disk.backing().unpromised_bytes() / MIB - 32).unwrap();
+    let stopped = fill(&rootfs.join("big"), 4096).unwrap_err();
+    assert_eq!(stopped.raw_os_error(), Some(enospc()), "{stopped}");
+    fs::remove_file(rootfs.join("big")).unwrap();
+    assert!(is_writable(&volumes));
+    volumes.unmount().unwrap();
+}
+
+#[tokio::test]
+async fn a_pool_larger_than_its_disk_is_shrunk_when_it_is_opened() {
+    let disk = SmallDisk::new(1200);
+    let file = disk.root().join("pool.img");
+    File::create(&file).unwrap().set_len(4 << 30).unwrap();
+    run(command("mkfs.btrfs").args(["--quiet", "--metadata", "single"]).arg(&file)).unwrap();
+    assert!(disk.backing().is_overcommitted());
+    let volumes = BtrfsVolumes::open(disk.options()).unwrap();
+    eventually("the pool is smaller", || !disk.backing().is_overcommitted());
+    assert!(volumes.space().await.unwrap().total_bytes < 1200 * MIB);
+    let stopped = fill(&volumes.root().join("big"), 4096).unwrap_err();
+    assert_eq!(stopped.raw_os_error(), Some(enospc()), "{stopped}");
+    assert!(fs::remove_file(volumes.root().join("big")).is_ok() && is_writable(&volumes));
+    volumes.unmount().unwrap();
+}
+
+#[test]
+fn a_disk_without_room_for_a_pool_is_refused() {
+    let disk = SmallDisk::new(300);
+    let refused = BtrfsVolumes::open(disk.options()).unwrap_err();
+    assert!(matches!(refused, VolumeError::NoRoomForPool { .. }), "{refused:?}");
+    assert!(refused.hint().is_some());
+    assert!(!disk.root().join("pool.img").exists());
+}
+
+fn enospc() -> i32 {
+    rustix::io::Errno::NOSPC.raw_os_error()
+}
