@@ -44,6 +44,7 @@ mod protocols;
 mod report;
 mod resources;
 mod sea;
+mod storage;
 mod strangers;
 mod streams;
 mod syscalls;
@@ -54,7 +55,7 @@ use report::{Report, Row};
 
 /// The threat list, in its order.
 fn rows() -> Vec<Row> {
-    let resources = [resources::ROWS, streams::ROWS];
+    let resources = [resources::ROWS, storage::ROWS, streams::ROWS];
     let kernel = [kernel::ROWS, syscalls::ROWS, boundaries::ROWS];
     let files = [files::ROWS, archives::ROWS];
     let groups = resources.into_iter().chain(kernel).chain(files);

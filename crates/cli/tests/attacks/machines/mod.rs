@@ -35,6 +35,7 @@ pub(crate) const OFTEN: [&str; 13] = [
 
 /// Rows of containers that are not tried on machines, and why.
 pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
+    (&["P-R13"], "the daemon counts what is stored, whatever the sandbox runs in"),
     (
         &["P-N4"],
         "raw sockets are its own kernel's to give; what it sends by them is what P-N3 and E-N4 are about",

@@ -43,7 +43,7 @@ async fn a_sandbox_has_its_own_memory_without_a_key() {
 #[tokio::test]
 async fn what_a_sandbox_remembers_counts_against_its_disk_limit() {
     let world = World::new().await;
-    let body = r#"{"name": "small", "limits": {"disk_bytes": 16777216}}"#;
+    let body = r#"{"name": "small", "limits": {"disk_mib": 16}}"#;
     let small = world.send_json("POST", "/v1/sandboxes", body.to_owned()).await.expect(201).json();
     let inside = door(&world, small["id"].as_str().unwrap());
     let put = async |name: &str, mib: usize| {
