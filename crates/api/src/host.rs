@@ -30,6 +30,9 @@ pub struct HostInfo {
     pub pool_free_bytes: u64,
     pub sandboxes: u64,
     pub sandboxes_running: u64,
+    /// Sandboxes that cannot be used yet: the daemon was restarted and is still finishing what it was doing to them.
+    #[serde(default)]
+    pub sandboxes_recovering: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

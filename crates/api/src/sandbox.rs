@@ -144,6 +144,9 @@ pub struct Sandbox {
     pub stop_reason: Option<StopReason>,
     /// Why it failed.
     pub failure: Option<String>,
+    /// Why it cannot be used yet: the daemon was restarted and is still finishing what it was doing to this sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovering: Option<String>,
     pub image: String,
     pub image_id: String,
     pub driver: String,

@@ -43,6 +43,9 @@ use crate::{admin_key, egress, guest_binary, runtimes, vault};
 /// What is under way when the daemon ends, and how long it may take. `burrow down` waits for a minute.
 const DRAIN: DrainTime = DrainTime { requests: Duration::from_secs(10), operations: Duration::from_secs(45) };
 
+/// One sandbox that is slow to recover must not keep all others waiting.
+const START_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Blocking calls that watch machines never return by themselves.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
@@ -267,6 +270,7 @@ async fn serve(
         images: image_policy(&config)?,
         sandboxes_max: config.bounds.sandboxes,
         pool_reserve_bytes: config.pool_reserve_bytes,
+        start_patience: START_PATIENCE,
         limits_max: config.bounds.limits,
         stock: config.stock(),
         egress,

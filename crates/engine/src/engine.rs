@@ -336,6 +336,16 @@ impl Engine {
         Ok((row, stats, incidents, disk))
     }
 
+    /// How many sandboxes cannot be used yet.
+    pub fn recovering_count(&self) -> usize {
+        self.shared.recovering.len()
+    }
+
+    /// Why a sandbox cannot be used yet: an earlier daemon left work on it that is still being finished.
+    pub fn recovering(&self, id: &SandboxId) -> Option<String> {
+        self.shared.recovering.reason(id)
+    }
+
     // === Parts ===
 
     /// Sends a command to the actor of a sandbox that this tenant owns.
@@ -346,7 +356,12 @@ impl Engine {
         command: impl FnOnce(Reply<T>) -> Command,
     ) -> Result<T, EngineError> {
         let unknown = || EngineError::NotFound { what: id.to_string() };
-        let actor = self.shared.registry.get(id).ok_or_else(unknown)?;
+        let Some(actor) = self.shared.registry.get(id) else {
+            // Its row says whose it is; it has no actor yet.
+            let Some(reason) = self.recovering(id) else { return Err(unknown()) };
+            self.shared.seams.catalog.sandbox(tenant, id).await?.ok_or_else(unknown)?;
+            return Err(EngineError::Recovering { id: id.clone(), reason });
+        };
         // Invariant 10: a foreign id answers exactly as an unknown one.
         if actor.tenant() != tenant {
             return Err(unknown());

@@ -127,6 +127,8 @@ pub enum EngineError {
         "{needed_bytes} bytes do not fit into the pool: it has {free_bytes} left, {reserve_bytes} of them its reserve"
     )]
     NoRoom { needed_bytes: u64, free_bytes: u64, reserve_bytes: u64 },
+    #[error("sandbox `{id}` is recovering: {reason}")]
+    Recovering { id: SandboxId, reason: String },
     #[error("sandbox `{id}` was put to sleep")]
     Asleep { id: SandboxId },
     #[error("sandbox `{id}` went back to a snapshot")]
@@ -281,6 +283,7 @@ impl EngineError {
             Self::SnapshotNameTaken { .. } => Some("choose another name, or remove that snapshot first"),
             Self::SnapshotInUse { .. } => Some("`burrow update --rotate-every never` ends that"),
             Self::SnapshotBusy { .. } => Some("try again in a moment"),
+            Self::Recovering { .. } => Some("try again in a moment; `burrow inspect` shows when it is recovered"),
             Self::SnapshotsLeft { .. } => {
                 Some("`burrow snapshot ls --all` lists what is left; `snapshot rm` removes it")
             }
@@ -387,6 +390,7 @@ fn runtime_hint(error: &RuntimeError) -> Option<&'static str> {
         | RuntimeError::Launcher { .. }
         | RuntimeError::Host { .. }
         | RuntimeError::NotAhead { .. }
+        | RuntimeError::DumpHangs { .. }
         | RuntimeError::Dump { .. }
         | RuntimeError::Disks { .. }
         | RuntimeError::NoDiskRate { .. }

@@ -89,7 +89,7 @@ impl Engine {
         };
         let primary = primary.unwrap_or_else(|| {
             let own = row.memory();
-            let view = self.memory().view(&own).with_quota(row.spec.limits.disk_bytes);
+            let view = self.memory().view(&own).with_quota(u64::from(row.spec.limits.disk_mib) << 20);
             ScopedView { label: label.clone(), space: own.space, access: SpaceAccess::ReadWrite, view }
         });
         let mut attached = Vec::with_capacity(row.spec.memory.attached.len());

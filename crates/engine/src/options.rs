@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use burrow_catalog::{Catalog, Idempotency};
 use burrow_egress::Egress;
@@ -49,6 +50,8 @@ pub struct Policy {
     pub moving: MovingPolicy,
     pub egress: EgressSettings,
     pub idle: IdlePolicy,
+    /// How long a start waits for sandboxes that are being recovered. The rest are recovered while the engine serves.
+    pub start_patience: Duration,
 }
 
 /// How idleness is told, and what becomes of what nobody uses.

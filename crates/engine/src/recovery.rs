@@ -1,26 +1,31 @@
 //! After a start: makes the host hold exactly what the catalog says.
 //!
 //! ```text
-//!   1. open operations      unwind, then settle the row: see `journal` for which are undone and which completed
-//!      stock                remove: its machines ended with the daemon that made them
-//!      volumes of their own complete or undo: see `shelves`
-//!   2. running, paused      adopt by pid + start time + boot id; else stopped (persistent) or gone (ephemeral)
-//!      hibernated           remove what may be left of their machines
-//!   3. inventories          remove what no row names: machines, open doors, networks, volumes, images, snapshots, dumps
+//!   1. warm pool             remove: its machines ended with the daemon that made them
+//!      volumes of their own  complete or undo: see `shelves`
+//!   2. each sandbox, in a task of its own
+//!      open operations       unwind, then settle the row: see `journal` for which are undone and which completed
+//!      running, paused       adopt by pid + start time + boot id; else stopped (persistent) or gone (ephemeral)
+//!      hibernated            remove what may be left of their machines
+//!   3. inventories           remove what no row names: machines, listeners, networks, volumes, images, snapshots, dumps
 //! ```
 //!
-//! A step that fails is logged and leaves its row as it is: one broken sandbox must not keep the daemon down.
+//! The start waits for step 2, but not longer than `Policy::start_patience`: what is not recovered by then goes on in the
+//! background. Such a sandbox has no actor yet, so every request for it is refused with [`EngineError::Recovering`], and
+//! step 3 leaves its things alone. A step that fails is logged. A sandbox that cannot be recovered in [`RECOVERY_MAX`] is
+//! failed and keeps its files.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use burrow_catalog::{OperationRow, SandboxChange, SandboxRow};
 use burrow_guest::protocol::{Identity, Request};
-use burrow_model::{OperationId, SandboxId, State, StopReason};
-use burrow_runtime::Machine;
+use burrow_model::{OperationId, SandboxId, State, StopReason, TenantId};
+use burrow_runtime::{Machine, RuntimeError};
 use burrow_volumes::Inventory;
-use futures_util::{StreamExt as _, stream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::activity::{Activity, Cut};
 use crate::actor::{self, Live};
@@ -37,26 +42,72 @@ const PARALLEL: usize = 16;
 /// An adopted guest answers within this time, or its machine is taken for dead.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// No recovery takes longer: what hangs ends earlier by bounds of its own.
+const RECOVERY_MAX: Duration = Duration::from_secs(120);
+
+/// Sandboxes that are still being recovered, and why.
+#[derive(Debug, Default)]
+pub(crate) struct Recovering {
+    reasons: Mutex<HashMap<SandboxId, String>>,
+}
+
+impl Recovering {
+    pub(crate) fn reason(&self, id: &SandboxId) -> Option<String> {
+        self.lock().get(id).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, String>> {
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
-    let operations = shared.seams.catalog.open_operations().await?;
-    for operation in operations {
-        if let Err(error) = finish(shared, &operation).await {
-            tracing::error!(
-                sandbox = %operation.sandbox, kind = operation.kind, error = &error as &dyn std::error::Error,
-                "could not finish an operation that was under way"
-            );
-        }
-    }
-    if let Err(error) = merge::complete(shared).await {
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            "could not bring what a merged child remembers; the next start tries again"
-        );
-    }
     stock::clear(shared).await?;
     shelves::recover(shared).await?;
-    let rows = shared.seams.catalog.all_sandboxes().await?;
-    stream::iter(rows).for_each_concurrent(PARALLEL, |row| settle(shared, row)).await;
+    let mut operations: HashMap<SandboxId, Vec<OperationRow>> = HashMap::new();
+    for operation in shared.seams.catalog.open_operations().await? {
+        operations.entry(operation.sandbox.clone()).or_default().push(operation);
+    }
+    let slots = Arc::new(Semaphore::new(PARALLEL));
+    let mut tasks = JoinSet::new();
+    for row in shared.seams.catalog.all_sandboxes().await? {
+        let open = operations.remove(&row.id).unwrap_or_default();
+        let reason = open.first().map_or_else(
+            || "its machine is being looked for".to_owned(),
+            |operation| format!("its {} was interrupted, and is being finished or undone", operation.kind),
+        );
+        shared.recovering.lock().insert(row.id.clone(), reason);
+        let (shared, slots) = (shared.clone(), slots.clone());
+        tasks.spawn(async move {
+            // The semaphore is never closed.
+            let _slot = slots.acquire().await;
+            let id = row.id.clone();
+            recover_one(&shared, row, &open).await;
+            shared.recovering.lock().remove(&id);
+        });
+    }
+    // Imports, and snapshots of sandboxes that were deleted meanwhile.
+    for operation in operations.into_values().flatten() {
+        if let Err(error) = finish(shared, &operation).await {
+            unfinished(&operation, &error);
+        }
+    }
+    let in_time = tokio::time::timeout(shared.policy.start_patience, async { while tasks.join_next().await.is_some() {} }).await;
+    if in_time.is_ok() {
+        complete_merges(shared).await;
+    } else {
+        tracing::warn!(sandboxes = shared.recovering.len(), "serving before all sandboxes are recovered");
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            while tasks.join_next().await.is_some() {}
+            tracing::info!("recovery is complete");
+            complete_merges(&shared).await;
+        });
+    }
     let swept = async {
         snapshots::sweep_bases(shared).await?;
         sweep(shared).await
@@ -68,6 +119,93 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
         );
     }
     Ok(())
+}
+
+async fn complete_merges(shared: &Arc<Shared>) {
+    if let Err(error) = merge::complete(shared).await {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "could not merge the memory of a merged child; the next start tries again"
+        );
+    }
+}
+
+/// Finishes what was under way for one sandbox, brings its row and its machine together, and starts its actor.
+async fn recover_one(shared: &Arc<Shared>, row: SandboxRow, open: &[OperationRow]) {
+    let (tenant, id) = (row.tenant.clone(), row.id.clone());
+    let recovered = async {
+        for operation in open {
+            match finish(shared, operation).await {
+                Ok(()) => {}
+                Err(error @ EngineError::Runtime(RuntimeError::DumpHangs { .. })) => {
+                    return give_up(shared, operation, &error).await;
+                }
+                Err(error) => {
+                    // It stays in the journal for the next start, or until the sandbox is deleted.
+                    unfinished(operation, &error);
+                    return Ok(());
+                }
+            }
+        }
+        match shared.seams.catalog.sandbox(&tenant, &id).await? {
+            Some(row) => try_settle(shared, row).await,
+            None => Ok(()),
+        }
+    };
+    let failure = match tokio::time::timeout(RECOVERY_MAX, recovered).await {
+        Ok(Ok(())) => return keep_unfinished(shared, &tenant, &id).await,
+        Ok(Err(error)) => in_words(&error),
+        Err(_) => format!("recovery took longer than {} s", RECOVERY_MAX.as_secs()),
+    };
+    tracing::error!(sandbox = %id, failure, "could not recover a sandbox");
+    let change =
+        SandboxChange { state: Some(State::Failed), failure: Some(Some(failure)), ..SandboxChange::at(shared.now_ms()) };
+    if let Err(error) = shared.seams.catalog.update_sandbox(&id, change, None).await {
+        tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "could not mark a sandbox as failed");
+    }
+    keep_unfinished(shared, &tenant, &id).await;
+}
+
+/// Whatever came of it: a sandbox that has a row has an actor, so that it can be started from its files or removed.
+async fn keep_unfinished(shared: &Arc<Shared>, tenant: &TenantId, id: &SandboxId) {
+    if shared.registry.get(id).is_some() {
+        return;
+    }
+    if let Ok(Some(row)) = shared.seams.catalog.sandbox(tenant, id).await {
+        shared.registry.add(shared, row);
+    }
+}
+
+fn unfinished(operation: &OperationRow, error: &EngineError) {
+    tracing::error!(
+        sandbox = %operation.sandbox, kind = operation.kind, error = error as &dyn std::error::Error,
+        "could not finish an operation that was under way"
+    );
+}
+
+/// Ends a sandbox whose processes cannot go on. Its files stay, and it can be started from them.
+async fn give_up(shared: &Arc<Shared>, operation: &OperationRow, error: &EngineError) -> Result<(), EngineError> {
+    let catalog = &shared.seams.catalog;
+    let Some(row) = catalog.sandbox(&operation.tenant, &operation.sandbox).await? else { return Ok(()) };
+    tracing::error!(sandbox = %row.id, error = error as &dyn std::error::Error, "ending a sandbox that cannot go on");
+    unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
+    remove_made(shared, operation, &Detail::of(operation)).await?;
+    let now_ms = shared.now_ms();
+    let change = SandboxChange {
+        state: Some(State::Failed),
+        failure: Some(Some(format!("its {} was interrupted: {}", operation.kind, in_words(error)))),
+        machine: Some(None),
+        stopped_ms: Some(Some(now_ms)),
+        ..SandboxChange::at(now_ms)
+    };
+    catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
+    Ok(catalog.mark_execs_lost(&row.id, row.generation, now_ms).await?)
+}
+
+/// An error and what caused it, in one line.
+fn in_words(error: &EngineError) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Unwinds one open operation and settles its sandbox's row.
@@ -172,16 +310,6 @@ async fn go_on_with_restore(
 }
 
 /// Brings one row and its machine together, and starts its actor.
-async fn settle(shared: &Arc<Shared>, row: SandboxRow) {
-    let id = row.id.clone();
-    match try_settle(shared, row).await {
-        Ok(()) => {}
-        Err(error) => {
-            tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "could not take up a sandbox");
-        }
-    }
-}
-
 async fn try_settle(shared: &Arc<Shared>, row: SandboxRow) -> Result<(), EngineError> {
     match row.state {
         State::Running | State::Paused => {
@@ -243,7 +371,7 @@ async fn adopt(shared: &Shared, row: &SandboxRow) -> Result<Option<Live>, Engine
         let guest = Guest { row: Arc::new(row.clone()), dial: dial.clone(), cut, lease };
         if let Err(error) = guest.call_within::<Identity>(ADOPT_TIMEOUT, &Request::Ping).await {
             // It may be out of RAM or swamped: it runs, so it is kept, and its callers are told.
-            tracing::warn!(sandbox = %row.id, error = &error as &dyn std::error::Error, "an adopted guest is silent");
+            tracing::warn!(sandbox = %row.id, error = &error as &dyn std::error::Error, "an adopted guest did not respond");
         }
     }
     rates::adopt(shared, row, &*runtime).await;
@@ -317,14 +445,17 @@ async fn sweep(shared: &Shared) -> Result<(), EngineError> {
 async fn sweep_snapshots(shared: &Shared, rows: &[SandboxRow], found: &Inventory) -> Result<(), EngineError> {
     let seams = &shared.seams;
     let known = seams.catalog.all_snapshots().await?;
-    let snapshots: HashSet<_> = known.iter().map(|row| &row.snapshot.id).collect();
+    // What is still being recovered removes its own.
+    let open: Vec<Detail> = seams.catalog.open_operations().await?.iter().map(Detail::of).collect();
+    let of_open = open.iter().filter_map(|detail| detail.snapshot.as_ref());
+    let snapshots: HashSet<_> = known.iter().map(|row| &row.snapshot.id).chain(of_open).collect();
     for id in found.snapshots.iter().filter(|id| !snapshots.contains(id)) {
         tracing::warn!(snapshot = %id, "removing a snapshot that was never finished");
         seams.volumes.remove_snapshot(id).await?;
     }
     let of_snapshots = known.iter().filter_map(|row| row.snapshot.dump.as_ref());
     let of_sandboxes = rows.iter().filter_map(|row| row.dump.as_ref());
-    let dumps: HashSet<_> = of_snapshots.chain(of_sandboxes).collect();
+    let dumps: HashSet<_> = of_snapshots.chain(of_sandboxes).chain(open.iter().filter_map(|detail| detail.dump.as_ref())).collect();
     for id in found.dumps.iter().filter(|id| !dumps.contains(id)) {
         tracing::warn!(dump = %id, "removing a dump that nothing needs");
         seams.volumes.remove_dump(id).await?;

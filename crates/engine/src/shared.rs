@@ -15,6 +15,7 @@ use crate::images::ImageWork;
 use crate::moving::MovingWork;
 use crate::pins::Pins;
 use crate::race::Races;
+use crate::recovery::Recovering;
 use crate::registry::Registry;
 use crate::secrets::SecretChanges;
 use crate::stock::Stock;
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) seams: Seams,
     pub(crate) policy: Policy,
     pub(crate) registry: Registry,
+    pub(crate) recovering: Recovering,
     pub(crate) stock: Arc<Stock>,
     pub(crate) egress: Arc<EgressLog>,
     /// One image build at a time: it takes the whole machine anyway.
@@ -61,6 +63,7 @@ impl Shared {
             egress: Arc::new(EgressLog::new()),
             policy,
             registry: Registry::default(),
+            recovering: Recovering::default(),
             builds: tokio::sync::Mutex::new(()),
             images,
             moving,

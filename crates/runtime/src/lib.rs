@@ -357,6 +357,9 @@ pub enum RuntimeError {
     Obstacles { id: SandboxId, obstacles: Vec<Obstacle> },
     #[error("could not write the processes of sandbox `{id}` to disk: {reason}")]
     Dump { id: SandboxId, reason: String },
+    /// Its processes cannot go on: the program that writes them down is still inside them.
+    #[error("the program that writes the processes of sandbox `{id}` to disk makes no progress")]
+    DumpHangs { id: SandboxId },
     #[error("could not bring back the processes of sandbox `{id}`: {reason}")]
     Restore { id: SandboxId, reason: String },
     /// It was made elsewhere, or by another version.

@@ -67,6 +67,9 @@ fn row(sandbox: &Sandbox, now_ms: u64) -> Vec<String> {
 
 /// The state, and since when it sleeps.
 fn state_shown(sandbox: &Sandbox, now_ms: u64) -> String {
+    if sandbox.recovering.is_some() {
+        return "recovering".to_owned();
+    }
     let state = sandbox.state.as_str();
     let asleep = matches!(sandbox.state, SandboxState::Paused | SandboxState::Hibernated);
     match sandbox.asleep_since_ms.filter(|_| asleep) {

@@ -198,6 +198,7 @@ mod tests {
             default_driver: "container".to_owned(),
             pool_total_bytes: 100,
             pool_free_bytes: free,
+            sandboxes_recovering: 0,
             sandboxes: 1,
             sandboxes_running: 1,
         }

@@ -48,6 +48,8 @@ pub(crate) struct Daemon {
     env: Vec<(String, String)>,
     /// It runs microVMs, and by default.
     microvms: bool,
+    /// Where the log of this launch begins.
+    log_start: usize,
 }
 
 /// What `scripts/test.sh` prepares.
@@ -176,6 +178,7 @@ impl Daemon {
             pool,
             cgroup: name,
             child: None,
+            log_start: 0,
             fault: None,
             extra: extra.to_owned(),
             ready: 0,
@@ -249,15 +252,23 @@ impl Daemon {
         &self.cgroup
     }
 
+    /// Starts it, and waits until every sandbox can be used.
     pub(crate) fn launch(&mut self) {
         self.spawn();
         self.wait_up();
+        eventually("all sandboxes to be recovered", || {
+            let log = self.log();
+            let log = &log[self.log_start.min(log.len())..];
+            let early = log.contains("serving before all sandboxes are recovered");
+            (!early || log.contains("recovery is complete")).then_some(())
+        });
     }
 
     /// Starts it, without waiting for anything.
     pub(crate) fn spawn(&mut self) {
         assert!(self.child.is_none(), "it runs already");
         let _ = fs::remove_file(self.address_file());
+        self.log_start = self.log().len();
         let log = fs::File::options()
             .create(true)
             .append(true)

@@ -48,6 +48,7 @@ mod own_door;
 mod ports;
 mod race;
 mod rates;
+mod recovery;
 mod sandbox_world;
 mod secret_canary;
 mod secret_clients;

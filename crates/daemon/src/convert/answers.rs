@@ -18,6 +18,7 @@ pub(crate) fn sandbox(row: SandboxRow) -> api::Sandbox {
         state: state(row.state),
         stop_reason: row.stop_reason.map(stop_reason),
         failure: row.failure,
+        recovering: None,
         image: spec.image.into(),
         image_id: row.image.into(),
         driver: spec.driver,

@@ -251,6 +251,7 @@ fn code_of_engine(error: &EngineError) -> ErrorCode {
         | EngineError::SnapshotBusy { .. }
         | EngineError::SnapshotsLeft { .. } => ErrorCode::SnapshotInUse,
         EngineError::Asleep { .. } => ErrorCode::SandboxAsleep,
+        EngineError::Recovering { .. } => ErrorCode::Busy,
         EngineError::NoHibernate { .. }
         | EngineError::OtherDriver { .. }
         | EngineError::NoDiskRate { .. }
@@ -496,6 +497,7 @@ fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
         | RuntimeError::BootTimeout { .. }
         | RuntimeError::Launcher { .. }
         | RuntimeError::NotAhead { .. }
+        | RuntimeError::DumpHangs { .. }
         | RuntimeError::Injected => ErrorCode::Internal,
     }
 }
@@ -665,6 +667,7 @@ mod tests {
                 409,
             ),
             (EngineError::Asleep { id: id() }, ErrorCode::SandboxAsleep, 409),
+            (EngineError::Recovering { id: id(), reason: "x".into() }, ErrorCode::Busy, 429),
             (EngineError::Replaced { id: id() }, ErrorCode::Conflict, 409),
             (
                 EngineError::Refused { id: id(), request: "use", refusal: Refusal::Moving },

@@ -164,6 +164,7 @@ pub(crate) async fn host(
         pool_free_bytes: gauges.pool_free_bytes,
         sandboxes: count(None),
         sandboxes_running: count(Some("running")),
+        sandboxes_recovering: app.engine.recovering_count() as u64,
     }))
 }
 

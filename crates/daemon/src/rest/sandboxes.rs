@@ -97,11 +97,17 @@ pub(crate) async fn list(
     let request = params.request()?;
     if let Some(bound) = caller.bound_to() {
         let row = app.engine.get(caller.tenant(), bound).await?;
-        let items = if fits(&filter, &row) { vec![convert::sandbox(row)] } else { Vec::new() };
+        let items = if fits(&filter, &row) { vec![shown(&app, row)] } else { Vec::new() };
         return Ok(Json(Page { items, next_cursor: None }));
     }
     let found = app.engine.list(caller.tenant(), filter, request).await?;
-    Ok(Json(page(found, convert::sandbox)))
+    Ok(Json(page(found, |row| shown(&app, row))))
+}
+
+/// A sandbox with what only the engine knows of it.
+fn shown(app: &App, row: SandboxRow) -> Sandbox {
+    let recovering = app.engine.recovering(&row.id);
+    Sandbox { recovering, ..convert::sandbox(row) }
 }
 
 fn fits(filter: &SandboxFilter, row: &burrow_catalog::SandboxRow) -> bool {
@@ -160,7 +166,7 @@ pub(crate) async fn get(
     Segments(path): Segments<SandboxPath>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let id = caller.sandbox(&app, &path.sandbox).await?;
-    Ok(Json(convert::sandbox(app.engine.get(caller.tenant(), &id).await?)))
+    Ok(Json(shown(&app, app.engine.get(caller.tenant(), &id).await?)))
 }
 
 #[utoipa::path(

@@ -260,6 +260,7 @@ pub(crate) fn policy() -> Policy {
         },
         sandboxes_max: 1000,
         pool_reserve_bytes: 1 << 20,
+        start_patience: std::time::Duration::from_secs(60),
         limits_max: limits(),
         stock: stock(0),
         egress: egress(),

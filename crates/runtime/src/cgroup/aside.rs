@@ -11,9 +11,9 @@ use super::{Group, event, remove_dir, wait, write_file};
 /// After the sandbox's id; never part of one.
 pub(super) const SUFFIX: &str = ".aside";
 
-/// Writing gigabytes of RAM to a slow disk takes minutes; who works longer hangs.
-const WORK_LOOKS: u32 = 600;
-const WORK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+/// Writing gigabytes of RAM to a slow disk takes minutes, but a worker that used no processor time for this long hangs.
+const IDLE_LOOKS_MAX: u32 = 30;
+const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Aside {
@@ -42,7 +42,7 @@ impl Aside {
         File::open(&self.directory)
     }
 
-    /// Waits for the end of whoever is at work.
+    /// Waits for the end of whoever is at work, for as long as they make progress. `TimedOut`: they do not, and are still there.
     pub(crate) fn await_end(&self) -> io::Result<()> {
         let worked = || match event(&self.directory, "populated") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
@@ -52,13 +52,23 @@ impl Aside {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             other => return other,
         }
-        for _ in 0..WORK_LOOKS {
+        let (mut idle_looks, mut used) = (0, self.cpu_us());
+        while idle_looks < IDLE_LOOKS_MAX {
             if worked()? {
                 return Ok(());
             }
-            std::thread::sleep(WORK_PAUSE);
+            std::thread::sleep(LOOK_PAUSE);
+            let now_used = self.cpu_us();
+            idle_looks = if now_used == used { idle_looks + 1 } else { 0 };
+            used = now_used;
         }
         Err(io::ErrorKind::TimedOut.into())
+    }
+
+    /// Processor time of all that were at work here; every v2 directory counts it.
+    fn cpu_us(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.directory.join("cpu.stat")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()
     }
 
     /// Ends whoever is at work, and removes the directory. Of one that is not there: nothing to do.

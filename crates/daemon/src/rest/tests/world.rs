@@ -137,6 +137,7 @@ impl World {
             },
             sandboxes_max: config.bounds.sandboxes,
             pool_reserve_bytes: 0,
+            start_patience: std::time::Duration::from_secs(60),
             limits_max: config.bounds.limits,
             stock: config.stock(),
             egress: crate::egress::settings(&config.egress, &[]),
