@@ -283,7 +283,9 @@ impl EngineError {
             Self::SnapshotNameTaken { .. } => Some("choose another name, or remove that snapshot first"),
             Self::SnapshotInUse { .. } => Some("`burrow update --rotate-every never` ends that"),
             Self::SnapshotBusy { .. } => Some("try again in a moment"),
-            Self::Recovering { .. } => Some("try again in a moment; `burrow inspect` shows when it is recovered"),
+            Self::Recovering { .. } => {
+                Some("try again in a moment; `burrow inspect` shows when it is recovered")
+            }
             Self::SnapshotsLeft { .. } => {
                 Some("`burrow snapshot ls --all` lists what is left; `snapshot rm` removes it")
             }
@@ -380,7 +382,7 @@ fn runtime_hint(error: &RuntimeError) -> Option<&'static str> {
         RuntimeError::Obstacles { .. } => {
             Some("end that process, or use `--files-only`, `burrow pause` or `burrow stop`")
         }
-        RuntimeError::Restore { .. } | RuntimeError::Unfit { .. } => {
+        RuntimeError::Restore { .. } | RuntimeError::RestoreCut { .. } | RuntimeError::Unfit { .. } => {
             Some("`burrow start --files-only` starts it without them; its files are whole")
         }
         RuntimeError::Step { .. }

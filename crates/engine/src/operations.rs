@@ -7,7 +7,7 @@ use burrow_catalog::SandboxRow;
 use burrow_guest::protocol::{Boot, GENERATION, PORT};
 use burrow_model::SandboxId;
 use burrow_network::{GATEWAY_V4, SANDBOX_V4};
-use burrow_runtime::{BootOptions, FinishOptions, Form, RestoreOptions, Runtime, Template};
+use burrow_runtime::{BootOptions, FinishOptions, Form, RestoreOptions, Runtime, RuntimeError, Template};
 
 use crate::activity::{Activity, Cut};
 use crate::actor::Live;
@@ -90,9 +90,27 @@ pub(crate) async fn bring_up_ready(
     Ok(Live::new(ready.dial, machine, ready.runtime))
 }
 
-/// Network, doors and the machine of processes that are kept. Nothing of it has run when this returns: it is paused, until
-/// its row says that it runs. The caller unwinds when this fails.
+/// Network, listeners and the machine of processes that are kept. Nothing of it has run when this returns: it is paused, until
+/// its row says that it runs. Tried once more where the program that restores them was killed or hung. The caller unwinds when
+/// this fails.
 pub(crate) async fn bring_back(
+    shared: &Shared,
+    row: &SandboxRow,
+    root: PathBuf,
+    kept: &Kept,
+    activity: &Arc<Activity>,
+) -> Result<Live, EngineError> {
+    match try_bring_back(shared, row, root.clone(), kept, activity).await {
+        Err(EngineError::Runtime(error @ RuntimeError::RestoreCut { .. })) => {
+            tracing::warn!(sandbox = %row.id, error = &error as &dyn std::error::Error, "trying a restore once more");
+            unwind(shared, row, Operation::Wake, &mut |_| Ok(())).await?;
+            try_bring_back(shared, row, root, kept, activity).await
+        }
+        outcome => outcome,
+    }
+}
+
+async fn try_bring_back(
     shared: &Shared,
     row: &SandboxRow,
     root: PathBuf,

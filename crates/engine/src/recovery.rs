@@ -96,7 +96,10 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
             unfinished(&operation, &error);
         }
     }
-    let in_time = tokio::time::timeout(shared.policy.start_patience, async { while tasks.join_next().await.is_some() {} }).await;
+    let in_time = tokio::time::timeout(shared.policy.start_patience, async {
+        while tasks.join_next().await.is_some() {}
+    })
+    .await;
     if in_time.is_ok() {
         complete_merges(shared).await;
     } else {
@@ -158,8 +161,11 @@ async fn recover_one(shared: &Arc<Shared>, row: SandboxRow, open: &[OperationRow
         Err(_) => format!("recovery took longer than {} s", RECOVERY_MAX.as_secs()),
     };
     tracing::error!(sandbox = %id, failure, "could not recover a sandbox");
-    let change =
-        SandboxChange { state: Some(State::Failed), failure: Some(Some(failure)), ..SandboxChange::at(shared.now_ms()) };
+    let change = SandboxChange {
+        state: Some(State::Failed),
+        failure: Some(Some(failure)),
+        ..SandboxChange::at(shared.now_ms())
+    };
     if let Err(error) = shared.seams.catalog.update_sandbox(&id, change, None).await {
         tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "could not mark a sandbox as failed");
     }
@@ -184,7 +190,11 @@ fn unfinished(operation: &OperationRow, error: &EngineError) {
 }
 
 /// Ends a sandbox whose processes cannot go on. Its files stay, and it can be started from them.
-async fn give_up(shared: &Arc<Shared>, operation: &OperationRow, error: &EngineError) -> Result<(), EngineError> {
+async fn give_up(
+    shared: &Arc<Shared>,
+    operation: &OperationRow,
+    error: &EngineError,
+) -> Result<(), EngineError> {
     let catalog = &shared.seams.catalog;
     let Some(row) = catalog.sandbox(&operation.tenant, &operation.sandbox).await? else { return Ok(()) };
     tracing::error!(sandbox = %row.id, error = error as &dyn std::error::Error, "ending a sandbox that cannot go on");
@@ -455,7 +465,10 @@ async fn sweep_snapshots(shared: &Shared, rows: &[SandboxRow], found: &Inventory
     }
     let of_snapshots = known.iter().filter_map(|row| row.snapshot.dump.as_ref());
     let of_sandboxes = rows.iter().filter_map(|row| row.dump.as_ref());
-    let dumps: HashSet<_> = of_snapshots.chain(of_sandboxes).chain(open.iter().filter_map(|detail| detail.dump.as_ref())).collect();
+    let dumps: HashSet<_> = of_snapshots
+        .chain(of_sandboxes)
+        .chain(open.iter().filter_map(|detail| detail.dump.as_ref()))
+        .collect();
     for id in found.dumps.iter().filter(|id| !dumps.contains(id)) {
         tracing::warn!(dump = %id, "removing a dump that nothing needs");
         seams.volumes.remove_dump(id).await?;

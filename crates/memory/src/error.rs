@@ -39,7 +39,9 @@ pub enum MemoryError {
     )]
     SpaceFull { used: u64, max: u64 },
     /// A sandbox's own memory counts against its disk limit.
-    #[error("could not write to memory: what this sandbox remembers takes {used} bytes, and its disk limit allows {max}")]
+    #[error(
+        "could not write to memory: what this sandbox remembers takes {used} bytes, and its disk limit allows {max}"
+    )]
     SandboxFull { used: u64, max: u64 },
     /// What must stay free of the disk.
     #[error(

@@ -362,6 +362,9 @@ pub enum RuntimeError {
     DumpHangs { id: SandboxId },
     #[error("could not bring back the processes of sandbox `{id}`: {reason}")]
     Restore { id: SandboxId, reason: String },
+    /// CRIU was killed or hung: the dump is whole, and another try may succeed.
+    #[error("could not bring back the processes of sandbox `{id}`: {reason}")]
+    RestoreCut { id: SandboxId, reason: String },
     /// It was made elsewhere, or by another version.
     #[error("the kept processes of sandbox `{id}` do not fit this host: {reason}")]
     Unfit { id: SandboxId, reason: String },

@@ -85,11 +85,8 @@ mod tests {
 
     #[test]
     fn a_pool_that_its_disk_cannot_hold_fails() {
-        let backing = |free| PoolBacking {
-            size_bytes: 16 << 30,
-            allocated_bytes: 4 << 30,
-            disk_free_bytes: free,
-        };
+        let backing =
+            |free| PoolBacking { size_bytes: 16 << 30, allocated_bytes: 4 << 30, disk_free_bytes: free };
         assert_eq!(promised(backing(20 << 30)).verdict, Verdict::Ok);
         assert_eq!(promised(backing(12 << 30)).verdict, Verdict::Fail);
     }

@@ -15,7 +15,8 @@ fn use_hanging_criu(daemon: &Daemon) -> std::path::PathBuf {
     fs::write(&wrapper, script).unwrap();
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
     let config = fs::read_to_string(daemon.config()).unwrap();
-    fs::write(daemon.config(), config.replace(&format!("{real:?}"), &format!("{:?}", wrapper.display()))).unwrap();
+    fs::write(daemon.config(), config.replace(&format!("{real:?}"), &format!("{:?}", wrapper.display())))
+        .unwrap();
     hang
 }
 
@@ -31,7 +32,9 @@ fn a_dump_that_hangs_keeps_only_its_own_sandbox_waiting_and_leaves_its_files() {
     fs::write(&hang, "").unwrap();
     let mut asking = daemon.command(&["hibernate", "stuck"]);
     let mut asking = asking.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    eventually("the hibernate to begin", || (daemon.inspect("stuck")["state"] == "hibernating").then_some(()));
+    eventually("the hibernate to begin", || {
+        (daemon.inspect("stuck")["state"] == "hibernating").then_some(())
+    });
     daemon.kill();
     asking.wait().unwrap();
 

@@ -179,6 +179,94 @@ fn what_cannot_be_written_down_is_refused_beforehand_and_runs_on() {
     daemon.ok(&["exec", "alpha", "--", "true"]);
 }
 
+/// Connections inside the sandbox whose data is stuck: one reader does not read, one writer has also closed its side. Each prints
+/// its digest at the end, which comes once `/root/go` exists.
+const STUCK_CONNECTIONS: &str = "\
+import hashlib, os, socket, threading, time
+listener = socket.create_server(('127.0.0.1', 0))
+def pair(close):
+    writer = socket.create_connection(listener.getsockname())
+    reader = listener.accept()[0]
+    writer.setblocking(False)
+    sent = hashlib.sha256()
+    try:
+        while True:
+            data = os.urandom(1 << 14)
+            sent.update(data[:writer.send(data)])
+    except BlockingIOError:
+        pass
+    if close:
+        writer.shutdown(socket.SHUT_WR)
+    return writer, reader, sent
+pairs = [pair(close) for close in (False, True)]
+print('stuck', flush=True)
+while not os.path.exists('/root/go'):
+    time.sleep(0.05)
+for writer, reader, sent in pairs:
+    try:
+        writer.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+    got = hashlib.sha256()
+    while data := reader.recv(1 << 16):
+        got.update(data)
+    print('whole' if got.digest() == sent.digest() else 'broken', flush=True)
+";
+
+#[test]
+fn connections_with_data_that_nobody_has_read_survive() {
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    let exec = daemon.ok(&["exec", "-d", "alpha", "--", "python3", "-c", STUCK_CONNECTIONS]);
+    eventually("the connections to be stuck", || daemon.ok(&["logs", &exec]).contains("stuck").then_some(()));
+    for _ in 0..2 {
+        daemon.ok(&["hibernate", "alpha"]);
+        daemon.ok(&["wake", "alpha"]);
+    }
+    daemon.sh("alpha", "touch /root/go");
+    let logs = eventually("both to be read", || {
+        let logs = daemon.ok(&["logs", &exec]);
+        (logs.lines().count() >= 3).then_some(logs)
+    });
+    assert_eq!(logs.lines().collect::<Vec<_>>(), ["stuck", "whole", "whole"]);
+}
+
+/// Holds what a restore could not open again.
+const HELD_IN_PROC: [(&str, &str); 2] = [
+    (
+        "/proc/{pid}/task/{tid}/schedstat",
+        "import os, threading, time\nt = threading.Thread(target=time.sleep, args=(1000,)); t.start()\n\
+         f = open(f'/proc/{os.getpid()}/task/{t.native_id}/schedstat'); print('held', flush=True)",
+    ),
+    (
+        "/proc/{other}",
+        "import os, subprocess, time\nc = subprocess.Popen(['sleep', '1000'])\n\
+         f = os.open(f'/proc/{c.pid}', os.O_RDONLY); print('held', flush=True); time.sleep(1000)",
+    ),
+];
+
+#[test]
+fn what_a_restore_could_not_open_again_is_refused_beforehand() {
+    if all_on_microvms() {
+        return;
+    }
+    let daemon = Daemon::start();
+    daemon.ok(&["create", "--name", "alpha"]);
+    for (what, program) in HELD_IN_PROC {
+        let exec = daemon.ok(&["exec", "-d", "alpha", "--", "python3", "-c", program]);
+        eventually("it to be held", || daemon.ok(&["logs", &exec]).contains("held").then_some(()));
+        let output = daemon.cli(&["hibernate", "alpha"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let named = said.contains("python3") && said.contains("/proc/") && said.contains("descriptor");
+        assert!(!output.status.success() && named, "{what}: {said}");
+        assert_eq!(state(&daemon, "alpha"), "running");
+        daemon.ok(&["kill", &exec]);
+    }
+    daemon.sh("alpha", "pkill sleep; true");
+    daemon.ok(&["hibernate", "alpha"]);
+    daemon.ok(&["exec", "alpha", "--", "true"]);
+}
+
 #[test]
 fn an_idle_sandbox_falls_asleep_and_a_computing_one_does_not() {
     let daemon = Daemon::start();

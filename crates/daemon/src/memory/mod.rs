@@ -159,7 +159,8 @@ impl FreeSpace for BesidePool {
         let disk = rustix::fs::statvfs(folder).ok()?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
-        let pool = self.pool.as_deref().filter(|pool| device(pool).is_some() && device(pool) == device(folder));
+        let pool =
+            self.pool.as_deref().filter(|pool| device(pool).is_some() && device(pool) == device(folder));
         let promised = pool.and_then(|pool| Backing::of(pool).ok()).map_or(0, |found| found.promised_bytes());
         Some(free.saturating_sub(promised))
     }

@@ -155,7 +155,9 @@ fn is_the_owners(error: &EngineError) -> bool {
         error,
         EngineError::Guest { .. }
             | EngineError::ShelfFile(ShelfFileError::Full)
-            | EngineError::Memory(MemoryError::Full { .. } | MemoryError::SpaceFull { .. } | MemoryError::SandboxFull { .. })
+            | EngineError::Memory(
+                MemoryError::Full { .. } | MemoryError::SpaceFull { .. } | MemoryError::SandboxFull { .. }
+            )
     )
 }
 
@@ -489,7 +491,9 @@ fn code_of_runtime(error: &RuntimeError) -> ErrorCode {
         RuntimeError::NoMachine { .. } => ErrorCode::NotRunning,
         // The sandbox goes on as it was.
         RuntimeError::Obstacles { .. } | RuntimeError::Dump { .. } => ErrorCode::NotDumpable,
-        RuntimeError::Restore { .. } | RuntimeError::Unfit { .. } => ErrorCode::RestoreFailed,
+        RuntimeError::Restore { .. } | RuntimeError::RestoreCut { .. } | RuntimeError::Unfit { .. } => {
+            ErrorCode::RestoreFailed
+        }
         // What is on a disk is whoever's who wrote it: they are told what is wrong with it.
         RuntimeError::Disks { .. } => ErrorCode::Unprocessable,
         RuntimeError::NoDiskRate { .. } => ErrorCode::Unsupported,

@@ -31,8 +31,8 @@ use crate::shown::shown;
 
 pub use content::Content;
 pub use hash::BlobHash;
-pub use room::{DiskFloor, FreeSpace};
 pub(crate) use room::Room;
+pub use room::{DiskFloor, FreeSpace};
 pub(crate) use rows::{count, release};
 pub(crate) use store::Blobs;
 pub(crate) use store::is_content;

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Group, event, remove_dir, wait, write_file};
+use super::{Group, cpu_us_of, event, remove_dir, wait, write_file};
 
 /// After the sandbox's id; never part of one.
 pub(super) const SUFFIX: &str = ".aside";
@@ -52,23 +52,17 @@ impl Aside {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             other => return other,
         }
-        let (mut idle_looks, mut used) = (0, self.cpu_us());
+        let (mut idle_looks, mut used) = (0, cpu_us_of(&self.directory).ok());
         while idle_looks < IDLE_LOOKS_MAX {
             if worked()? {
                 return Ok(());
             }
             std::thread::sleep(LOOK_PAUSE);
-            let now_used = self.cpu_us();
+            let now_used = cpu_us_of(&self.directory).ok();
             idle_looks = if now_used == used { idle_looks + 1 } else { 0 };
             used = now_used;
         }
         Err(io::ErrorKind::TimedOut.into())
-    }
-
-    /// Processor time of all that were at work here; every v2 directory counts it.
-    fn cpu_us(&self) -> Option<u64> {
-        let text = fs::read_to_string(self.directory.join("cpu.stat")).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()
     }
 
     /// Ends whoever is at work, and removes the directory. Of one that is not there: nothing to do.

@@ -154,9 +154,7 @@ impl Group<'_> {
     /// CPU time of all its processes, past ones included. `Unsupported` where the host counts it nowhere.
     pub(crate) fn cpu_us(&self) -> io::Result<u64> {
         if let Some(unified) = self.unified_path() {
-            let text = fs::read_to_string(unified.join("cpu.stat"))?;
-            let used = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse().ok());
-            return used.ok_or_else(|| io::ErrorKind::InvalidData.into());
+            return cpu_us_of(&unified);
         }
         // Hosts mount the two v1 controllers together as a rule.
         let tree = self.layout.legacy.get(&Controller::Cpu).ok_or(io::ErrorKind::Unsupported)?;
@@ -330,6 +328,13 @@ fn write_file(path: &Path, value: &str) -> io::Result<()> {
 /// Reading about a process that has just ended fails with one of these.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// CPU time of all processes of a v2 directory, past ones included.
+pub(crate) fn cpu_us_of(directory: &Path) -> io::Result<u64> {
+    let text = fs::read_to_string(directory.join("cpu.stat"))?;
+    let used = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse().ok());
+    used.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]

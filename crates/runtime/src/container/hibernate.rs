@@ -118,7 +118,7 @@ impl Shared {
             // CRIU is never killed in a dump: what it has put into the processes must come out again first. It gives up by
             // itself when nobody answers.
             site.aside.await_end().map_err(|error| match error.kind() {
-                io::ErrorKind::TimedOut => RuntimeError::DumpHangs { id: id.clone() },
+                std::io::ErrorKind::TimedOut => RuntimeError::DumpHangs { id: id.clone() },
                 _ => step("wait for the end of a dump", id)(error),
             })?;
             criu::recover(&site.group, true).map_err(step("put the machine right", id))?;

@@ -119,6 +119,7 @@ impl Shared {
             // CRIU knows only that something was killed.
             match group.oom_kills() {
                 Ok(1..) => failed(format!("{reason}; its RAM limit of {} MiB is too small", limits.ram_mib)),
+                Ok(0) | Err(_) if error.may_pass() => RuntimeError::RestoreCut { id: id.clone(), reason },
                 Ok(0) | Err(_) => failed(reason),
             }
         })?;

@@ -27,17 +27,18 @@ impl Housekeeper {
         let weak = Arc::downgrade(inner);
         let thread = std::thread::Builder::new()
             .name("burrow-pool".into())
-            .spawn(
-                move || {
-                    if let Some(inner) = weak.upgrade()
-                        && let Err(error) = inner.pool.shrink_to_disk()
-                    {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, "could not shrink a pool that its disk cannot hold: free space on that disk");
-                    }
-                    while receiver.recv_timeout(PACE) == Err(RecvTimeoutError::Timeout) && round(&weak) {}
-                },
-            )
+            .spawn(move || {
+                if let Some(inner) = weak.upgrade()
+                    && let Err(error) = inner.pool.shrink_to_disk()
+                {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error,
+                        "could not shrink a pool that its disk cannot hold: free space on that disk"
+                    );
+                }
+                while receiver.recv_timeout(PACE) == Err(RecvTimeoutError::Timeout) && round(&weak) {}
+            })
             .map_err(step("start the housekeeper of", &inner.pool.root))?;
         Ok(Self { running: Mutex::new(Some((sender, thread))) })
     }

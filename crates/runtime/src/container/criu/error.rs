@@ -46,6 +46,13 @@ pub(crate) enum CriuError {
     Finish { step: &'static str, source: io::Error },
 }
 
+impl CriuError {
+    /// Whether the same may succeed when it is tried again: CRIU was killed, or hung.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Died { .. } | Self::Talk { .. } | Self::Timeout { .. })
+    }
+}
+
 /// The first few, in words.
 fn list(obstacles: &[Obstacle]) -> String {
     const SHOWN_MAX: usize = 3;

@@ -50,6 +50,11 @@ impl Group {
         Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
     }
 
+    /// Processor time of all that are, or were, in it; 0 where it cannot be read.
+    pub(super) fn cpu_us(&self) -> u64 {
+        crate::cgroup::cpu_us_of(&self.directory).unwrap_or(0)
+    }
+
     pub(super) fn kill(&self) -> io::Result<()> {
         fs::write(self.directory.join("cgroup.kill"), "1")
     }

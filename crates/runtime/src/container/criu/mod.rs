@@ -48,7 +48,7 @@ use group::Group;
 use hold::Held;
 pub(crate) use inspect::{Obstacle, obstacles, ram_bytes};
 pub(crate) use links::take_away;
-use rpc::{Common, Conversation, Point};
+use rpc::{Common, Conversation, Patience, Point};
 pub(crate) use spawn::Place;
 use spawn::Process;
 use trace::IfWeDie;
@@ -58,9 +58,12 @@ const RESTORE_LOG: &str = "restore.log";
 /// In every dump of CRIU's.
 const INVENTORY: &str = "inventory.img";
 
-/// A silence this long means that a restore hangs, and is killed: the largest step, reading gigabytes of pages, reports
-/// nothing.
-const RESTORE_SILENCE_MAX: Duration = Duration::from_secs(60);
+/// A restore that says nothing and uses no processor time for so long hangs, and is killed. The largest step, reading gigabytes of
+/// pages, says nothing, but works.
+const RESTORE_IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// The images of TCP connections begin so.
+const CONNECTIONS: &[u8] = b"tcp-stream-";
 
 /// A process whose end nobody has taken note of yet is gone when its parent has run for a moment.
 const PASSING_ATTEMPTS: u32 = 100;
@@ -216,7 +219,8 @@ impl Criu {
             external: options.external,
         };
         let request = rpc::dump_request(common, options.pid, options.group);
-        let outcome = Conversation { socket, operation }.run(&request, None, &mut act);
+        let outcome =
+            Conversation { socket, process: process.pidfd(), operation }.run(&request, None, &mut act);
         let outcome = end(process, outcome, options.work, DUMP_LOG).and_then(|_| written(options.images));
         // Whatever came of it, what lives on must not stay as it was made for the dump.
         match opened {
@@ -292,8 +296,12 @@ impl Criu {
             root: options.root,
             external: &external,
         };
-        let request = rpc::restore_request(common);
-        let outcome = Conversation { socket, operation }.run(&request, Some(RESTORE_SILENCE_MAX), &mut act);
+        let connections = has_connections(options.images).map_err(at("look for connections in the dump"))?;
+        let request = rpc::restore_request(common, connections);
+        let progress = || group.cpu_us().saturating_add(aside.cpu_us());
+        let patience = Patience { progress: &progress, idle_max: RESTORE_IDLE_MAX };
+        let conversation = Conversation { socket, process: process.pidfd(), operation };
+        let outcome = conversation.run(&request, Some(&patience), &mut act);
         if let Err(CriuError::Timeout { .. } | CriuError::Step { .. }) = outcome {
             // All that it made is here, itself included: it hangs, or may not have ended because of a step of ours.
             let killed = group.kill().and_then(|()| aside.kill());
@@ -419,6 +427,16 @@ fn end(
             Err(other)
         }
     }
+}
+
+/// Whether a dump has TCP connections.
+fn has_connections(images: BorrowedFd<'_>) -> io::Result<bool> {
+    for entry in Dir::read_from(images)? {
+        if entry?.file_name().to_bytes().starts_with(CONNECTIONS) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// That a dump is there: whatever was said of it, processes are not ended over nothing.

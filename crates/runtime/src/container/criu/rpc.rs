@@ -13,9 +13,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::error::{CriuError, Operation};
@@ -33,7 +33,11 @@ const TYPE_NOTIFY: u64 = 6;
 
 const CLONE_NEWNET: u64 = 0x4000_0000;
 const CGROUPS_IGNORE: u64 = 0;
+const NETWORK_LOCK_NFTABLES: u64 = 2;
 const NETWORK_LOCK_SKIP: u64 = 3;
+
+/// How often a silent CRIU is asked for its progress.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Errors and warnings. The first error comes with the answer; more would only be written, never read.
 const LOG_LEVEL: u64 = 2;
@@ -97,8 +101,7 @@ impl Common<'_> {
             .flag(18) // link_remap
             .number(34, CGROUPS_IGNORE)
             .number(35, GHOST_BYTES_MAX)
-            .number(38, CLONE_NEWNET) // empty_ns
-            .number(64, NETWORK_LOCK_SKIP);
+            .number(38, CLONE_NEWNET); // empty_ns
         self.external.iter().fold(options, |options, external| options.bytes(37, external.as_bytes()))
     }
 }
@@ -116,19 +119,32 @@ pub(super) fn dump_request(common: Common<'_>, pid: u32, freeze_cgroup: &Path) -
         .number(2, pid.into())
         .flag(3) // leave_running
         .bytes(44, freeze_cgroup.as_os_str().as_bytes())
-        .flag(46); // tcp_skip_in_flight
+        .flag(46) // tcp_skip_in_flight
+        .number(64, NETWORK_LOCK_SKIP);
     Message::default().number(1, TYPE_DUMP).message(2, &options)
 }
 
-pub(super) fn restore_request(common: Common<'_>) -> Message {
-    Message::default().number(1, TYPE_RESTORE).message(2, &common.options())
+/// With `connections`, CRIU drops all packets in the new network namespace until every socket is there. Otherwise what the first
+/// end of a connection sends meets no other end yet, and the answer to that resets the connection.
+pub(super) fn restore_request(common: Common<'_>, connections: bool) -> Message {
+    let lock = if connections { NETWORK_LOCK_NFTABLES } else { NETWORK_LOCK_SKIP };
+    Message::default().number(1, TYPE_RESTORE).message(2, &common.options().number(64, lock))
 }
 
 /// Our end of the conversation.
-#[derive(Debug)]
-pub(super) struct Conversation {
+pub(super) struct Conversation<'a> {
     pub(super) socket: OwnedFd,
+    /// Tells when CRIU has ended: what it restored may have its end of the socket open longer than itself.
+    pub(super) process: BorrowedFd<'a>,
     pub(super) operation: Operation,
+}
+
+/// When a silent CRIU is taken for one that hangs.
+pub(super) struct Patience<'a> {
+    /// A number that changes while it works.
+    pub(super) progress: &'a dyn Fn() -> u64,
+    /// How long it may be silent without progress.
+    pub(super) idle_max: Duration,
 }
 
 /// CRIU's last word.
@@ -145,12 +161,12 @@ enum Heard {
     Answer(Answer),
 }
 
-impl Conversation {
-    /// Asks, acts at the points CRIU names, and returns its last word. `silence_max` bounds each wait.
+impl Conversation<'_> {
+    /// Asks, acts at the points CRIU names, and returns its last word. Without `patience` it waits for as long as CRIU lives.
     pub(super) fn run(
         &self,
         request: &Message,
-        silence_max: Option<Duration>,
+        patience: Option<&Patience<'_>>,
         act: &mut dyn FnMut(Point, Option<u32>) -> Result<(), CriuError>,
     ) -> Result<Answer, CriuError> {
         let mut failed = None;
@@ -161,7 +177,7 @@ impl Conversation {
                 false
             }
         };
-        let outcome = self.converse(request, silence_max, &mut act);
+        let outcome = self.converse(request, patience, &mut act);
         // A step of ours that failed is why CRIU gave up, or died; its own words say no more than that. And some steps CRIU
         // only takes note of when they fail, and goes on.
         failed.map_or(outcome, Err)
@@ -170,20 +186,17 @@ impl Conversation {
     fn converse(
         &self,
         request: &Message,
-        silence_max: Option<Duration>,
+        patience: Option<&Patience<'_>>,
         act: &mut dyn FnMut(Point, Option<u32>) -> bool,
     ) -> Result<Answer, CriuError> {
         let operation = self.operation;
         let talk = |source: io::Error| CriuError::Talk { operation, source };
-        set_socket_timeout(&self.socket, Timeout::Recv, silence_max).map_err(|error| talk(error.into()))?;
         self.send(request).map_err(talk)?;
         for _ in 0..NOTIFICATIONS_MAX {
-            let packet = match self.receive() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(CriuError::Timeout { after: silence_max.unwrap_or_default() });
-                }
-                other => other.map_err(talk)?,
-            };
+            if let Some(after) = self.await_packet(patience).map_err(talk)? {
+                return Err(CriuError::Timeout { after });
+            }
+            let packet = self.receive().map_err(talk)?;
             match hear(&packet).map_err(|error| talk(io::Error::other(error)))? {
                 Heard::Answer(answer) if answer.success => return Ok(answer),
                 Heard::Answer(answer) => {
@@ -204,11 +217,41 @@ impl Conversation {
         Ok(())
     }
 
+    /// Waits until there is something to receive. `Some`: CRIU hung for so long.
+    fn await_packet(&self, patience: Option<&Patience<'_>>) -> io::Result<Option<Duration>> {
+        let mut seen = patience.map_or(0, |patience| (patience.progress)());
+        let mut idle_since = Instant::now();
+        loop {
+            let mut ready =
+                [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.process, PollFlags::IN)];
+            let pause = Timespec::try_from(LOOK_PAUSE).map_err(io::Error::other)?;
+            match poll(&mut ready, Some(&pause)) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            if !ready[0].revents().is_empty() {
+                return Ok(None);
+            }
+            if !ready[1].revents().is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let Some(patience) = patience else { continue };
+            let now = (patience.progress)();
+            if now != seen {
+                (seen, idle_since) = (now, Instant::now());
+            } else if idle_since.elapsed() >= patience.idle_max {
+                return Ok(Some(patience.idle_max));
+            }
+        }
+    }
+
     fn receive(&self) -> io::Result<Vec<u8>> {
         let mut packet = vec![0; ANSWER_BYTES_MAX];
         let (length, whole) = loop {
             match recv(self.socket.as_fd(), &mut packet[..], RecvFlags::TRUNC) {
                 Err(rustix::io::Errno::INTR) => {}
+                // It was killed with something of ours unread.
+                Err(rustix::io::Errno::CONNRESET) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 other => break other?,
             }
         };
@@ -282,6 +325,32 @@ mod tests {
         Message::default().number(1, TYPE_NOTIFY).flag(2).message(5, &inner)
     }
 
+    /// Of a process that does not end meanwhile.
+    fn own_pidfd() -> OwnedFd {
+        rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).unwrap()
+    }
+
+    #[test]
+    fn a_criu_that_was_killed_or_hangs_is_noticed_although_its_socket_stays_open() {
+        let (ours, _theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        let conversation =
+            Conversation { socket: ours, process: pidfd.as_fd(), operation: Operation::Restore };
+        let patience = Patience { progress: &|| 7, idle_max: Duration::ZERO };
+        let hung = conversation.run(&Message::default().flag(1), Some(&patience), &mut |_, _| Ok(()));
+        assert!(matches!(hung, Err(CriuError::Timeout { .. })), "{hung:?}");
+        child.kill().unwrap();
+        let killed = conversation.run(&Message::default().flag(1), None, &mut |_, _| Ok(()));
+        assert!(
+            matches!(&killed, Err(CriuError::Talk { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof),
+            "{killed:?}"
+        );
+        child.wait().unwrap();
+    }
+
     /// Plays CRIU with a list of packets, and collects whether each notification was answered with success.
     fn play(
         packets: Vec<Message>,
@@ -290,7 +359,8 @@ mod tests {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let criu = thread::spawn(move || {
-            let theirs = Conversation { socket: theirs, operation: Operation::Dump };
+            let own = own_pidfd();
+            let theirs = Conversation { socket: theirs, process: own.as_fd(), operation: Operation::Dump };
             theirs.receive().unwrap();
             let mut replies = Vec::new();
             for packet in packets {
@@ -304,7 +374,8 @@ mod tests {
             }
             replies
         });
-        let conversation = Conversation { socket: ours, operation: Operation::Dump };
+        let own = own_pidfd();
+        let conversation = Conversation { socket: ours, process: own.as_fd(), operation: Operation::Dump };
         let answer = conversation.run(&Message::default().flag(1), None, &mut |point, _| act(point));
         drop(conversation);
         (answer, criu.join().unwrap())

@@ -132,6 +132,10 @@ impl Process {
         Ok((Self { pid, operation, pidfd, covers_tmp }, ours))
     }
 
+    pub(super) fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
     /// Where it finds directories of the host, in its own words.
     pub(super) fn external(&self, outside: &[Outside]) -> Vec<String> {
         let place = |(index, directory): (usize, &Outside)| match self.covers_tmp {

@@ -26,14 +26,19 @@ const MESSAGE_QUEUES: rustix::fs::FsWord = 0x1980_0202;
 const IPPROTO_MPTCP: u32 = 262;
 const IPPROTO_SCTP: u32 = 132;
 
-/// The obstacles among a process's descriptors. A file that was looked at before, through another process, is `seen`.
-pub(super) fn check(pid: u32, seen: &mut HashSet<(u64, u64)>) -> io::Result<Vec<Reason>> {
+/// The obstacles among a process's descriptors. `inner` is its number in its machine. A file that was looked at before,
+/// through another process, is `seen`.
+pub(super) fn check(pid: u32, inner: u32, seen: &mut HashSet<(u64, u64)>) -> io::Result<Vec<Reason>> {
     let mut found = Vec::new();
     let descriptors = Descriptors::of(pid)?;
     for (descriptor, link) in descriptors.list()? {
         let Ok(metadata) = descriptors.metadata(descriptor) else { continue };
         let link = link.to_string_lossy();
-        let what = if let Some(kind) = link.strip_prefix("anon_inode:") {
+        // Asked first, as whose it is depends on who has it open.
+        let of_proc = unopenable_in_proc(inner, &link, metadata.is_dir());
+        let what = if of_proc.is_some() {
+            of_proc
+        } else if let Some(kind) = link.strip_prefix("anon_inode:") {
             // All of these share one inode, so nothing can be remembered about it.
             unknown_kind(kind)
         } else if !seen.insert((metadata.dev(), metadata.ino())) {
@@ -47,6 +52,19 @@ pub(super) fn check(pid: u32, seen: &mut HashSet<(u64, u64)>) -> io::Result<Vec<
         found.extend(what.map(|what| Reason::Descriptor { descriptor, what }));
     }
     Ok(found)
+}
+
+/// What a restore opens before it is there: processes are made before files are opened, threads only afterwards, and CRIU does
+/// not open directories of other processes. It notices neither in the dump.
+fn unopenable_in_proc(inner: u32, link: &str, is_directory: bool) -> Option<String> {
+    let mut parts = link.strip_prefix("/proc/")?.split('/');
+    let process: u32 = parts.next()?.parse().ok()?;
+    let of_thread = match (parts.next(), parts.next()) {
+        (Some("task"), Some(thread)) => thread.parse() != Ok(inner),
+        _ => false,
+    };
+    let of_other = is_directory && process != inner;
+    (of_thread || of_other).then(|| format!("`{link}`"))
 }
 
 fn unknown_kind(kind: &str) -> Option<String> {
@@ -97,4 +115,31 @@ fn unknown_socket(socket: &OwnedFd) -> Option<String> {
         _ => false,
     };
     (!known).then(|| format!("a socket of family {}, protocol {protocol}", family.as_raw()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_threads_and_directories_of_other_processes_are_obstacles() {
+        for (link, is_directory) in [
+            ("/proc/7/task/9/schedstat", false),
+            ("/proc/8/task/8/stat", false),
+            ("/proc/8", true),
+            ("/proc/8/fd", true),
+        ] {
+            assert_eq!(unopenable_in_proc(7, link, is_directory), Some(format!("`{link}`")));
+        }
+        for (link, is_directory) in [
+            ("/proc/7/task/7/stat", false),
+            ("/proc/7/fd", true),
+            ("/proc/8/stat", false),
+            ("/proc", true),
+            ("/proc/sys/kernel", true),
+            ("/process/8", true),
+        ] {
+            assert_eq!(unopenable_in_proc(7, link, is_directory), None, "{link}");
+        }
+    }
 }

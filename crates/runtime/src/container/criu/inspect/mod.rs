@@ -138,7 +138,9 @@ pub(super) fn in_group(group: &Group) -> io::Result<Vec<Obstacle>> {
             report(Reason::Namespace { kind });
         }
         gone_is_fine(mappings(entry.outer))?.into_iter().for_each(&mut report);
-        gone_is_fine(descriptors::check(entry.outer, &mut seen))?.into_iter().for_each(&mut report);
+        gone_is_fine(descriptors::check(entry.outer, entry.inner, &mut seen))?
+            .into_iter()
+            .for_each(&mut report);
         if found.len() >= OBSTACLES_MAX {
             break;
         }
