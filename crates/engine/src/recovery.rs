@@ -209,7 +209,8 @@ async fn give_up(
         ..SandboxChange::at(now_ms)
     };
     catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
-    Ok(catalog.mark_execs_lost(&row.id, row.generation, now_ms).await?)
+    catalog.mark_execs_lost(&row.id, row.generation, now_ms).await?;
+    Ok(())
 }
 
 /// An error and what caused it, in one line.

@@ -440,7 +440,7 @@ fn code_of_shelf_file(error: &ShelfFileError) -> ErrorCode {
 
 fn code_of_volume(error: &VolumeError) -> ErrorCode {
     match error {
-        VolumeError::Full { .. } => ErrorCode::NoSpace,
+        VolumeError::Full { .. } | VolumeError::NoRoomForPool { .. } => ErrorCode::NoSpace,
         VolumeError::NoBuilder | VolumeError::NoMirror | VolumeError::TooNew { .. } => ErrorCode::Unsupported,
         // Of what the catalog knows.
         VolumeError::Damaged { .. }

@@ -15,6 +15,7 @@ mod connections;
 mod dialler;
 mod doors;
 mod expression;
+mod held;
 mod interfaces;
 mod mark;
 mod namespace;
@@ -47,6 +48,7 @@ use self::run_dir::RunDir;
 use crate::{Attachment, Dial, Doors, Link, Network, NetworkError, Rate};
 
 pub use self::connections::{can_reset, reset_outside};
+pub use self::held::{hold_packets, release_packets};
 pub use self::namespace::{UID_BASE, UID_COUNT, random_owner, user_namespace};
 pub use self::netlink::SlotError;
 pub(crate) use self::probe::remedy;

@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use burrow_model::{Limits, SandboxId};
-use burrow_network::linux::random_owner;
-use burrow_network::{Attachment, Plug};
+use burrow_network::Attachment;
+use burrow_network::linux::{hold_packets, random_owner, release_packets, reset_outside};
 use tokio::runtime::Handle;
 
 use super::about::About;
@@ -100,8 +100,19 @@ impl Shared {
                 run: self.workshop.run(&root),
             },
         };
+        let connections = criu::has_connections(images.as_fd()).map_err(step("look for connections", id))?;
+        let mut wire = |pid| {
+            let namespace = net_of(pid)?;
+            plug.plug(namespace.as_fd())?;
+            // Until all sockets are there: what one end of a connection sends would be answered with a reset.
+            if connections { hold_packets(namespace.as_fd()) } else { Ok(()) }
+        };
         let mut settle = |pid| {
-            burrow_network::linux::reset_outside(net_of(pid)?.as_fd())?;
+            let namespace = net_of(pid)?;
+            if connections {
+                release_packets(namespace.as_fd())?;
+            }
+            reset_outside(namespace.as_fd())?;
             volumes::set_modes(pid, &mounts)?;
             hostname.as_deref().map_or(Ok(()), |hostname| ahead::rename_still(pid, &root, hostname))
         };
@@ -110,7 +121,7 @@ impl Shared {
         let mut introduce = |_| introduction.take().map_or(Ok(()), |introduce| make_known(introduce, handle));
         let restored = tool.criu.restore(
             &restore,
-            &mut |pid| wire(&*plug, pid),
+            &mut wire,
             &mut settle,
             introduces.then_some(&mut introduce as &mut dyn FnMut(u32) -> io::Result<()>),
         );
@@ -152,10 +163,6 @@ impl MachineGroups {
 
 fn net_of(pid: u32) -> io::Result<File> {
     File::open(format!("/proc/{pid}/ns/net"))
-}
-
-fn wire(plug: &dyn Plug, pid: u32) -> io::Result<()> {
-    plug.plug(net_of(pid)?.as_fd())
 }
 
 fn make_known(introduce: Introduce, handle: &Handle) -> io::Result<()> {

@@ -296,8 +296,7 @@ impl Criu {
             root: options.root,
             external: &external,
         };
-        let connections = has_connections(options.images).map_err(at("look for connections in the dump"))?;
-        let request = rpc::restore_request(common, connections);
+        let request = rpc::restore_request(common);
         let progress = || group.cpu_us().saturating_add(aside.cpu_us());
         let patience = Patience { progress: &progress, idle_max: RESTORE_IDLE_MAX };
         let conversation = Conversation { socket, process: process.pidfd(), operation };
@@ -430,7 +429,7 @@ fn end(
 }
 
 /// Whether a dump has TCP connections.
-fn has_connections(images: BorrowedFd<'_>) -> io::Result<bool> {
+pub(crate) fn has_connections(images: BorrowedFd<'_>) -> io::Result<bool> {
     for entry in Dir::read_from(images)? {
         if entry?.file_name().to_bytes().starts_with(CONNECTIONS) {
             return Ok(true);

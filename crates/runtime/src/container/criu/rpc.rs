@@ -33,7 +33,6 @@ const TYPE_NOTIFY: u64 = 6;
 
 const CLONE_NEWNET: u64 = 0x4000_0000;
 const CGROUPS_IGNORE: u64 = 0;
-const NETWORK_LOCK_NFTABLES: u64 = 2;
 const NETWORK_LOCK_SKIP: u64 = 3;
 
 /// How often a silent CRIU is asked for its progress.
@@ -101,7 +100,8 @@ impl Common<'_> {
             .flag(18) // link_remap
             .number(34, CGROUPS_IGNORE)
             .number(35, GHOST_BYTES_MAX)
-            .number(38, CLONE_NEWNET); // empty_ns
+            .number(38, CLONE_NEWNET) // empty_ns
+            .number(64, NETWORK_LOCK_SKIP);
         self.external.iter().fold(options, |options, external| options.bytes(37, external.as_bytes()))
     }
 }
@@ -119,16 +119,12 @@ pub(super) fn dump_request(common: Common<'_>, pid: u32, freeze_cgroup: &Path) -
         .number(2, pid.into())
         .flag(3) // leave_running
         .bytes(44, freeze_cgroup.as_os_str().as_bytes())
-        .flag(46) // tcp_skip_in_flight
-        .number(64, NETWORK_LOCK_SKIP);
+        .flag(46); // tcp_skip_in_flight
     Message::default().number(1, TYPE_DUMP).message(2, &options)
 }
 
-/// With `connections`, CRIU drops all packets in the new network namespace until every socket is there. Otherwise what the first
-/// end of a connection sends meets no other end yet, and the answer to that resets the connection.
-pub(super) fn restore_request(common: Common<'_>, connections: bool) -> Message {
-    let lock = if connections { NETWORK_LOCK_NFTABLES } else { NETWORK_LOCK_SKIP };
-    Message::default().number(1, TYPE_RESTORE).message(2, &common.options().number(64, lock))
+pub(super) fn restore_request(common: Common<'_>) -> Message {
+    Message::default().number(1, TYPE_RESTORE).message(2, &common.options())
 }
 
 /// Our end of the conversation.
