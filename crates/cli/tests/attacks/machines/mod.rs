@@ -36,6 +36,10 @@ pub(crate) const OFTEN: [&str; 13] = [
 /// Rows of containers that are not tried on machines, and why.
 pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
     (
+        &["P-K16", "P-K17"],
+        "a microVM has a kernel of its own, with no filter of ours in it",
+    ),
+    (
         &["P-N4"],
         "raw sockets are its own kernel's to give; what it sends by them is what P-N3 and E-N4 are about",
     ),
