@@ -36,8 +36,8 @@ pub(crate) const OFTEN: [&str; 13] = [
 /// Rows of containers that are not tried on machines, and why.
 pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
     (
-        &["P-K16", "P-K17"],
-        "a microVM has a kernel of its own, with no filter of ours in it",
+        &["P-K16", "P-K17", "P-K18"],
+        "a microVM has a kernel of its own, with no filter of ours in it and no file that tells of the host",
     ),
     (
         &["P-N4"],
