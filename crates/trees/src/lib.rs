@@ -16,6 +16,7 @@ pub mod apply;
 pub mod carry;
 pub mod diff;
 pub mod glob;
+pub mod hosts;
 mod in_place;
 pub mod noise;
 pub mod plan;

@@ -1,7 +1,6 @@
 //! `burrow logs`: an exec's output, past and present.
 
 use std::collections::VecDeque;
-use std::io::{self, IsTerminal as _, Write as _};
 
 use base64::Engine as _;
 use burrow_api::{Exec, OutputChunk, OutputStream};
@@ -12,7 +11,7 @@ use super::target::ExecTarget;
 use crate::context::Context;
 use crate::failure::{Failure, OrFail, Stop};
 use crate::print;
-use crate::print::escape::StreamEscaper;
+use crate::print::process_output::ProcessOutput;
 
 /// Show the output of an exec, as far as it is still held
 ///
@@ -49,7 +48,7 @@ pub(crate) async fn run(ctx: &Context, args: LogsArgs) -> Result<(), Stop> {
         Some(service) => of_service(&client, args.target.sandbox(), service).await?,
         None => args.target.find(&client).await?,
     };
-    let mut sink = Sink::new(args.raw);
+    let mut sink = ProcessOutput::new(args.raw);
     let offset = past(&client, &exec, &args, &mut sink).await?;
     if args.follow && exec.outcome.is_none() {
         present(&client, &exec, offset, &mut sink).await?;
@@ -68,7 +67,7 @@ async fn of_service(client: &Client, sandbox: &str, service: &str) -> Result<Exe
 }
 
 /// What there is by now. Answers where it ends.
-async fn past(client: &Client, exec: &Exec, args: &LogsArgs, sink: &mut Sink) -> Result<u64, Stop> {
+async fn past(client: &Client, exec: &Exec, args: &LogsArgs, sink: &mut ProcessOutput) -> Result<u64, Stop> {
     let what = || format!("could not read the output of exec `{}`", exec.id);
     let query = OutputQuery { offset: args.from, follow: false };
     let mut chunks = client.output(&exec.sandbox_id, &exec.id, query).await.or_fail(what)?;
@@ -111,7 +110,7 @@ async fn past(client: &Client, exec: &Exec, args: &LogsArgs, sink: &mut Sink) ->
 }
 
 /// What comes from now on, until the exec ends.
-async fn present(client: &Client, exec: &Exec, offset: u64, sink: &mut Sink) -> Result<(), Stop> {
+async fn present(client: &Client, exec: &Exec, offset: u64, sink: &mut ProcessOutput) -> Result<(), Stop> {
     let what = || format!("could not follow exec `{}`", exec.id);
     // A reader of logs must not slow the process down.
     let options = AttachOptions { offset, mode: AttachMode::Lossy };
@@ -166,53 +165,6 @@ impl Tail {
     fn lines(self) -> VecDeque<(OutputStream, Vec<u8>)> {
         self.lines
     }
-}
-
-/// Our two outputs, each escaped when it is a terminal.
-#[derive(Debug)]
-struct Sink {
-    stdout: Option<StreamEscaper>,
-    stderr: Option<StreamEscaper>,
-}
-
-impl Sink {
-    fn new(raw: bool) -> Self {
-        let escaper = |terminal: bool| (terminal && !raw).then(StreamEscaper::default);
-        Self { stdout: escaper(io::stdout().is_terminal()), stderr: escaper(io::stderr().is_terminal()) }
-    }
-
-    fn write(&mut self, stream: OutputStream, bytes: &[u8]) -> Result<(), Stop> {
-        let escaper = match stream {
-            OutputStream::Stdout => &mut self.stdout,
-            OutputStream::Stderr => &mut self.stderr,
-        };
-        match escaper {
-            Some(escaper) => put(stream, escaper.feed(bytes).as_bytes()),
-            None => put(stream, bytes),
-        }
-    }
-
-    fn finish(mut self) -> Result<(), Stop> {
-        for (stream, escaper) in
-            [(OutputStream::Stdout, &mut self.stdout), (OutputStream::Stderr, &mut self.stderr)]
-        {
-            if let Some(escaper) = escaper {
-                put(stream, escaper.finish().as_bytes())?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn put(stream: OutputStream, bytes: &[u8]) -> Result<(), Stop> {
-    let written = match stream {
-        OutputStream::Stdout => {
-            let mut stdout = io::stdout().lock();
-            stdout.write_all(bytes).and_then(|()| stdout.flush())
-        }
-        OutputStream::Stderr => io::stderr().lock().write_all(bytes),
-    };
-    written.map_err(Stop::output)
 }
 
 #[cfg(test)]

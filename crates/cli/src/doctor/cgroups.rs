@@ -6,6 +6,11 @@ use std::path::Path;
 use super::Check;
 
 const AREA: &str = "cgroups";
+
+/// For hosts with systemd, which are all that come with the hybrid layout.
+const USE_V2: &str =
+    "add `systemd.unified_cgroup_hierarchy=1` to the kernel's command line and reboot, for cgroup v2";
+
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +64,12 @@ fn layout(root: &Path) -> Layout {
 fn layout_check(layout: Layout) -> Check {
     match layout {
         Layout::Unified => Check::ok(AREA, "layout", "v2"),
-        Layout::Hybrid => Check::ok(AREA, "layout", "hybrid: controllers on v1, a v2 tree beside them"),
+        Layout::Hybrid => Check::warn(
+            AREA,
+            "layout",
+            "hybrid, controllers on v1: the buffers of a sandbox's sockets are not part of its RAM limit",
+        )
+        .fix(USE_V2),
         Layout::Legacy => Check::warn(
             AREA,
             "layout",
@@ -102,6 +112,7 @@ mod tests {
         fs::write(root.join("unified/cgroup.procs"), "").unwrap();
         assert_eq!(layout(root), Layout::Hybrid);
         let checks = examine_at(root);
+        assert_eq!((checks[0].verdict, checks[0].fix.as_deref()), (Verdict::Warn, Some(USE_V2)));
         assert_eq!((checks[1].verdict, checks[1].found.as_str()), (Verdict::Fail, "missing: pids"));
         fs::write(root.join("cgroup.controllers"), "cpuset cpu io memory pids\n").unwrap();
         assert_eq!(layout(root), Layout::Unified);

@@ -5,6 +5,7 @@ pub(crate) mod escape;
 pub(crate) mod forest;
 pub(crate) mod json;
 pub(crate) mod paint;
+pub(crate) mod process_output;
 pub(crate) mod quantity;
 pub(crate) mod table;
 

@@ -1,4 +1,4 @@
-//! P-R1 to P-R7: using up what the host has: processes, RAM, disk, files, processors.
+//! P-R1 to P-R7 and P-R12: using up what the host has: processes, RAM, disk, files, processors, socket buffers.
 
 use std::path::Path;
 use std::process::Command;
@@ -48,6 +48,13 @@ pub(crate) const ROWS: &[Row] = &[
         sandbox: &["--pids", "128"],
         attack: zombie_bomb,
         control: zombies,
+    },
+    Row {
+        id: "P-R12",
+        what: "RAM in socket buffers",
+        sandbox: &["--ram", "64M"],
+        attack: buffer_bomb,
+        control: buffers,
     },
 ];
 
@@ -454,4 +461,47 @@ fn zombies(ground: &Ground) -> Finding {
     let run: Run = ground.unguarded("python3 /zombies.py");
     ensure(run.number("zombies") == 1000, || format!("{run:?}"))?;
     Ok("without a limit the probe leaves 1000".to_owned())
+}
+
+// --- P-R12
+
+/// Connections to itself, each of which takes what the kernel lets it have.
+const BUFFER_CONNECTIONS: u32 = 200;
+
+/// Nobody reads at the other end, so all that was sent is in the kernel.
+fn buffer_probe() -> String {
+    format!(
+        "import socket\n\
+         listener=socket.create_server(('127.0.0.1',0),backlog=16)\n\
+         kept=[];sent=0\n\
+         for _ in range({BUFFER_CONNECTIONS}):\n\
+         \x20 one=socket.create_connection(listener.getsockname())\n\
+         \x20 kept.append((one,listener.accept()[0]))\n\
+         \x20 one.setblocking(False)\n\
+         \x20 try:\n\
+         \x20   for _ in range(64): sent+=one.send(bytes(65536))\n\
+         \x20 except BlockingIOError: pass\n\
+         \x20 except OSError as error: print('error='+str(error.errno)); break\n\
+         print('mib='+str(sent>>20))\n"
+    )
+}
+
+fn buffer_bomb(sandbox: &Sandbox<'_>) -> Finding {
+    let run = sandbox.python(&buffer_probe());
+    let alive = sandbox.sh("echo alive");
+    ensure(alive.out.trim() == "alive", || format!("{alive:?}"))?;
+    if !run.ok() {
+        // cgroup v2 charges buffers like all other RAM.
+        return Ok("the kernel ended it at its RAM limit".to_owned());
+    }
+    let mib = run.number("mib");
+    ensure(mib <= 64, || format!("a sandbox of 64 MiB holds {mib} MiB in socket buffers: {run:?}"))?;
+    Ok(format!("{mib} MiB in {BUFFER_CONNECTIONS} connections, in a sandbox of 64 MiB"))
+}
+
+fn buffers(ground: &Ground) -> Finding {
+    std::fs::write(ground.control_path("/buffers.py"), buffer_probe()).unwrap();
+    let mib = ground.unguarded("python3 /buffers.py").number("mib");
+    ensure(mib > 128, || format!("without a limit only {mib} MiB are held"))?;
+    Ok(format!("without a limit {mib} MiB"))
 }

@@ -1,8 +1,11 @@
-//! P-K4 to P-K6: which system calls get past the filter, by all three ways into the kernel.
+//! P-K4 to P-K6, P-K16 and P-K17: which system calls get past the filter, by all three ways into the kernel, and with which
+//! arguments.
 
 use std::collections::BTreeMap;
 
-use burrow_runtime::container::seccomp::{JUDGED, NEWEST_KNOWN, Verdict, verdict};
+use burrow_runtime::container::seccomp::{
+    ArgumentCase, FilterAnswer, JUDGED, NEWEST_KNOWN, Verdict, argument_cases, verdict,
+};
 
 use crate::ground::{Ground, Run, Sandbox};
 use crate::report::{Finding, Row, Trouble, ensure};
@@ -28,6 +31,20 @@ pub(crate) const ROWS: &[Row] = &[
         sandbox: &[],
         attack: all,
         control: all_unguarded,
+    },
+    Row {
+        id: "P-K16",
+        what: "lower the core limit, so that a crash runs the host's handler",
+        sandbox: &[],
+        attack: core_limit,
+        control: core_limit_unguarded,
+    },
+    Row {
+        id: "P-K17",
+        what: "arguments: socket pairs, protocols, limits, ioctls",
+        sandbox: &[],
+        attack: arguments,
+        control: arguments_unguarded,
     },
 ];
 
@@ -189,4 +206,107 @@ fn all_unguarded(ground: &Ground) -> Finding {
         format!("{reach} reach the kernel, root is denied {denied:?}: {run:?}")
     })?;
     Ok(format!("of the refused {}, {reach} reach the kernel; the rest it does not have", refused.len()))
+}
+
+// --- P-K16
+
+const CORE_PROBE: &str = include_str!("probes/core_limit.c");
+
+/// Ways to change the limit that the probe tries.
+const CORE_WAYS: usize = 6;
+
+fn core_limit(sandbox: &Sandbox<'_>) -> Finding {
+    only_here()?;
+    sandbox.compile("core_limit", CORE_PROBE);
+    let run = sandbox.sh("/core_limit");
+    let changed = crate::kernel::worked(&run);
+    ensure(changed.is_empty(), || format!("{changed:?} changed the limit: {run:?}"))?;
+    let tried = run.out.lines().filter(|line| line.ends_with(" refused")).count();
+    ensure(tried == CORE_WAYS, || format!("the probe tried {tried} ways: {run:?}"))?;
+    // The kernel skips a piped `core_pattern` for a soft limit of exactly 1, and for no other.
+    let limits = sandbox.sh("grep -h 'Max core file size' /proc/[0-9]*/limits | sort -u");
+    let words: Vec<&str> = limits.out.split_whitespace().collect();
+    ensure(words == ["Max", "core", "file", "size", "1", "1", "bytes"], || format!("{limits:?}"))?;
+    // Programs that exit when they cannot turn core dumps off go on.
+    let shell = sandbox.sh("ulimit -c 0 && echo on");
+    ensure(shell.out.trim() == "on", || format!("{shell:?}"))?;
+    Ok(format!("{tried} ways leave it at 1 byte; `ulimit -c 0` reports success"))
+}
+
+fn core_limit_unguarded(ground: &Ground) -> Finding {
+    only_here()?;
+    ground.compile_unguarded("core_limit", CORE_PROBE);
+    let run = ground.unguarded("prlimit --core=1:1 /core_limit");
+    let changed = crate::kernel::worked(&run);
+    ensure(changed.len() >= 4, || format!("{run:?}"))?;
+    Ok(format!("as the host's root: {}", changed.join(", ")))
+}
+
+// --- P-K17
+
+/// The cases to be tried, and what the probe is told of each: the number and the arguments.
+fn tried_cases() -> (Vec<ArgumentCase>, String) {
+    let cases: Vec<ArgumentCase> =
+        argument_cases().into_iter().filter(|case| case.result.is_some()).collect();
+    let words = cases.iter().map(|case| {
+        let [a, b, c, d] = case.arguments;
+        format!("{} {a} {b} {c} {d}", case.number)
+    });
+    let command = format!("/syscalls arguments {}", words.collect::<Vec<_>>().join(" "));
+    (cases, command)
+}
+
+/// One answer for each case, in their order.
+fn answers_to(cases: &[ArgumentCase], run: &Run) -> Result<Vec<String>, Trouble> {
+    let answers: Vec<String> =
+        run.lines_of("native").filter_map(|line| line.split_once(' ')).map(|(_, a)| a.to_owned()).collect();
+    ensure(answers.len() == cases.len(), || {
+        format!("{} answers to {} cases: {run:?}", answers.len(), cases.len())
+    })?;
+    Ok(answers)
+}
+
+fn arguments(sandbox: &Sandbox<'_>) -> Finding {
+    only_here()?;
+    sandbox.compile("syscalls", PROBE);
+    let (cases, command) = tried_cases();
+    let answers = answers_to(&cases, &sandbox.sh(&command))?;
+    let expected = |case: &ArgumentCase| match case.result {
+        Some(0) | None => "ok".to_owned(),
+        Some(errno) => errno.to_string(),
+    };
+    let drift: Vec<String> = cases
+        .iter()
+        .zip(&answers)
+        .filter(|(case, answer)| **answer != expected(case))
+        .map(|(case, answer)| format!("`{}` answered {answer}", case.line))
+        .collect();
+    ensure(drift.is_empty(), || format!("{drift:?}"))?;
+    let pairs = sandbox.python(
+        "import socket\nfor kind in (1,2,5): socket.socketpair(socket.AF_UNIX,kind)\nprint('made')\n",
+    );
+    ensure(pairs.out.trim() == "made", || format!("{pairs:?}"))?;
+    Ok(format!("{} cases answer as the table says", cases.len()))
+}
+
+fn arguments_unguarded(ground: &Ground) -> Finding {
+    only_here()?;
+    ground.compile_unguarded("syscalls", PROBE);
+    let (cases, command) = tried_cases();
+    let answers = answers_to(&cases, &ground.unguarded(&command))?;
+    let reach: Vec<&str> = cases
+        .iter()
+        .zip(&answers)
+        .filter(|(case, answer)| match case.filter {
+            FilterAnswer::Allow => false,
+            FilterAnswer::Errno(0) => *answer != "ok",
+            FilterAnswer::Errno(errno) => **answer != errno.to_string(),
+        })
+        .map(|(case, _)| case.call)
+        .collect();
+    let calls: std::collections::BTreeSet<&str> = reach.iter().copied().collect();
+    ensure(["socket", "setrlimit", "prlimit64"].iter().all(|call| calls.contains(call)), || {
+        format!("only {calls:?} reach the kernel: {answers:?}")
+    })?;
+    Ok(format!("{} of what is refused reaches the kernel, of {calls:?}", reach.len()))
 }

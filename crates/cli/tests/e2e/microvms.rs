@@ -201,6 +201,7 @@ fn snapshots_and_forks_of_a_microvm_bring_back_all_that_it_was() {
         counts_on(&daemon, sandbox, 1);
         let own = daemon.sh(sandbox, "cat /etc/machine-id; hostname; head -c 16 /dev/urandom | od -An -tx1");
         assert!(own.lines().all(|line| seen.insert(line.to_owned())), "two are the same: {own}");
+        assert_eq!(daemon.sh(sandbox, "getent ahostsv4 alpha | head -1 | cut -d' ' -f1"), "127.0.1.1");
     }
     daemon.sh(&children[0], "echo mine > /root/file");
     assert_eq!(daemon.sh(&children[1], "cat /root/file"), "then", "what one writes is its own");

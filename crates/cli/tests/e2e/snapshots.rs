@@ -131,6 +131,8 @@ fn children_of_a_running_sandbox_go_on_from_one_moment_and_are_distinct() {
         survivor::still_locked(&daemon, name, name);
         moments.insert(now.nonce);
         distinct[0].insert(daemon.sh(name, "hostname; cat /etc/hostname"));
+        // Processes that were started under the parent's name still find themselves by it.
+        assert_eq!(daemon.sh(name, "getent ahostsv4 parent | head -1 | cut -d' ' -f1"), "127.0.1.1");
         distinct[1].insert(daemon.sh(name, "cat /etc/machine-id"));
         distinct[2].insert(
             daemon.sh(name, "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/uuid"),

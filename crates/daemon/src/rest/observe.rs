@@ -38,7 +38,7 @@ pub(super) struct RequestId(pub(super) HeaderValue);
 
 pub(super) async fn observe(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let quiet = request.extensions().get::<Door>().is_some();
+    let door = request.extensions().get::<Door>().cloned();
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unknown", MatchedPath::as_str);
@@ -56,19 +56,54 @@ pub(super) async fn observe(State(app): State<Arc<App>>, mut request: Request, n
     app.metrics.answered(&method, route, status.as_u16(), took);
     // To the microsecond; more digits are noise.
     let ms = took.as_micros() as f64 / 1000.0;
-    span.in_scope(|| match response.extensions().get::<Cause>() {
-        Some(cause) if status.as_u16() == 500 => {
-            tracing::error!(%method, route, status = status.as_u16(), ms, sandbox, exec, %cause, "failed");
+    let cause = response.extensions().get::<Cause>();
+    let status = status.as_u16();
+    span.in_scope(|| match (severity(status, cause.is_some(), door.as_ref(), app.engine.now_ms()), cause) {
+        (Severity::Error { suppressed }, Some(cause)) => {
+            let sandbox = door.as_ref().map(|door| door.sandbox.as_str()).or(sandbox);
+            tracing::error!(%method, route, status, ms, sandbox, exec, suppressed, %cause, "failed");
         }
-        Some(cause) => {
-            tracing::warn!(%method, route, status = status.as_u16(), ms, sandbox, exec, %cause, "refused");
+        (Severity::Warning, Some(cause)) => {
+            tracing::warn!(%method, route, status, ms, sandbox, exec, %cause, "refused");
         }
-        // What a sandbox asks through its own door, as often as it likes, is no line of the operator's log.
-        None if quiet => tracing::debug!(%method, route, status = status.as_u16(), ms, "answered"),
-        None => tracing::info!(%method, route, status = status.as_u16(), ms, sandbox, exec, "answered"),
+        (Severity::Debug, Some(cause)) => {
+            tracing::debug!(%method, route, status, ms, %cause, "refused");
+        }
+        (Severity::Debug, None) => tracing::debug!(%method, route, status, ms, "answered"),
+        (_, None) => tracing::info!(%method, route, status, ms, sandbox, exec, "answered"),
+        (Severity::Info, Some(cause)) => {
+            tracing::info!(%method, route, status, ms, sandbox, exec, %cause, "answered");
+        }
     });
     response.headers_mut().insert(REQUEST_ID, id);
     response
+}
+
+/// How loud the log line of an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Severity {
+    Error {
+        /// Failures of the same sandbox that were not logged as errors since the last one that was.
+        suppressed: Option<u64>,
+    },
+    Warning,
+    Info,
+    Debug,
+}
+
+/// Programs in a sandbox send what they like to its own listener, as often as they like. Of that, only failures of the
+/// daemon itself are for the operator, and only some of them.
+fn severity(status: u16, has_cause: bool, door: Option<&Door>, now_ms: u64) -> Severity {
+    match (has_cause, door) {
+        (true, None) if status == 500 => Severity::Error { suppressed: None },
+        (true, Some(door)) if status == 500 => match door.log.take(now_ms) {
+            Some(suppressed) => Severity::Error { suppressed: Some(suppressed) },
+            None => Severity::Debug,
+        },
+        (true, None) => Severity::Warning,
+        (false, None) => Severity::Info,
+        (true | false, Some(_)) => Severity::Debug,
+    }
 }
 
 /// Gives the request a slot, which its answer keeps until the last byte of its body.
@@ -179,6 +214,23 @@ mod tests {
         assert_eq!(subjects("/v1/sandboxes/web-1/files"), (Some("web-1"), None));
         assert_eq!(subjects("/v1/keys/key7"), (None, None));
         assert_eq!(subjects("/v1/sandboxes/%1b%5b31m"), (None, None));
+    }
+
+    #[test]
+    fn a_sandbox_cannot_flood_the_log_through_its_own_listener() {
+        let door = Door::new(burrow_model::TenantId::generate(), burrow_model::SandboxId::generate(), 0);
+        let loud = |status: u16, has_cause: bool| {
+            (0..1000).filter(|_| severity(status, has_cause, Some(&door), 70_000) != Severity::Debug).count()
+        };
+        assert_eq!(loud(200, false), 0);
+        assert_eq!(loud(404, false), 0);
+        assert_eq!(loud(503, true), 0);
+        let failures = loud(500, true);
+        assert!((1..10).contains(&failures), "{failures} lines");
+        // Requests with a key are logged as ever.
+        assert_eq!(severity(500, true, None, 0), Severity::Error { suppressed: None });
+        assert_eq!(severity(409, true, None, 0), Severity::Warning);
+        assert_eq!(severity(200, false, None, 0), Severity::Info);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! ```text
 //!   /etc/machine-id, /var/lib/dbus/machine-id   random
 //!   /etc/ssh/ssh_host_*                         removed; made anew by `ssh-keygen -A` where it is installed
-//!   /etc/hostname, /etc/hosts                   the new name, where the old one was put there by the host
+//!   /etc/hostname, /etc/hosts                   the new name, where the old one was put there by the host; the old one
+//!                                               still resolves, see [`burrow_trees::hosts`]
 //! ```
 //!
 //! The agent itself holds no random state that matters: ids and the like come from the kernel each time.
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use burrow_trees::hosts::{self, FormerNames};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
@@ -26,9 +28,6 @@ use super::Agent;
 use super::exec;
 use super::failure::{fail, invalid, refused};
 use crate::protocol::{ErrorCode, RequestError};
-
-/// Ends the line of `/etc/hosts` that the host wrote; the runtime driver writes the same.
-pub(super) const HOSTS_MARK: &str = "# this sandbox";
 
 /// More is no hosts file of ours.
 const HOSTS_BYTES_MAX: usize = 64 * 1024;
@@ -114,20 +113,13 @@ fn renew_machine_id(directory: BorrowedFd<'_>, id: &str) -> Result<(), Errno> {
     })
 }
 
-/// Puts the new name where the host had put the old one: on the line it marked, and in `hostname` if that says the
+/// Puts the new name where the host had put the old one: first on the line it marked, and in `hostname` if that says the
 /// same. What the owner changed stays his.
 fn rename_machine(etc: BorrowedFd<'_>, hostname: &str) -> Result<(), Errno> {
-    let Some(hosts) = read_text(etc, "hosts", HOSTS_BYTES_MAX)? else { return Ok(()) };
-    let is_ours = |line: &&str| line.trim_end().ends_with(HOSTS_MARK);
-    let Some(known) = hosts.lines().find(is_ours).and_then(|line| line.split_whitespace().nth(1)) else {
-        return Ok(());
-    };
-    let mut renamed: String =
-        hosts.lines().filter(|line| !is_ours(line)).flat_map(|line| [line, "\n"]).collect();
-    writeln!(renamed, "127.0.1.1\t{hostname} {HOSTS_MARK}")
-        .expect("a string takes all that is written to it");
+    let Some(text) = read_text(etc, "hosts", HOSTS_BYTES_MAX)? else { return Ok(()) };
+    let Some(known) = hosts::names(&text).first().copied() else { return Ok(()) };
     let shown = read_text(etc, "hostname", HOSTNAME_BYTES_MAX)?;
-    replace(etc, "hosts", renamed.as_bytes(), 0o644)?;
+    replace(etc, "hosts", hosts::renamed(&text, hostname, FormerNames::Keep).as_bytes(), 0o644)?;
     if shown.is_some_and(|shown| shown.trim() == known) {
         replace(etc, "hostname", format!("{hostname}\n").as_bytes(), 0o644)?;
     }
@@ -286,12 +278,12 @@ mod tests {
         fs::write(root.path().join("etc/hosts"), hosts).unwrap();
         fs::write(root.path().join("etc/hostname"), "old\n").unwrap();
         renew_files(root.path(), Some("new")).unwrap();
-        assert_eq!(read(&root, "etc/hosts"), hosts.replace("old", "new"));
+        assert_eq!(read(&root, "etc/hosts"), hosts.replace("old", "new old"));
         assert_eq!(read(&root, "etc/hostname"), "new\n");
 
         fs::write(root.path().join("etc/hostname"), "the-owners\n").unwrap();
         renew_files(root.path(), Some("newer")).unwrap();
-        assert_eq!(read(&root, "etc/hosts"), hosts.replace("old", "newer"));
+        assert_eq!(read(&root, "etc/hosts"), hosts.replace("old", "newer new old"));
         assert_eq!(read(&root, "etc/hostname"), "the-owners\n");
 
         fs::write(root.path().join("etc/hosts"), "127.0.0.1 localhost\n").unwrap();

@@ -11,6 +11,13 @@ use super::layout::{Controller, Layout};
 /// Window of the CPU quota, the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 
+/// Part of the RAM limit that buffers of TCP and UDP sockets may take on v1, on top of it.
+///
+/// v2 charges them to `memory.max` like all other RAM. v1 counts them apart, and not at all until they have a limit.
+/// Past it the kernel still takes the first message of each connection, so many connections hold more than this: about
+/// 75 KiB each.
+const SOCKET_BUFFERS_PART: u64 = 4;
+
 /// One file of one cgroup and what is written to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Write {
@@ -22,7 +29,7 @@ pub(super) struct Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Must,
-    /// The file exists only on hosts that count swap.
+    /// The file exists only on hosts that count swap, or socket buffers.
     IfThere,
 }
 
@@ -46,7 +53,8 @@ pub(super) fn writes(layout: &Layout, group: &str, limits: &Limits) -> Vec<Write
 }
 
 fn files(controller: Controller, unified: bool, limits: &Limits) -> Vec<(&'static str, String, Need)> {
-    let ram = (u64::from(limits.ram_mib) * MIB).to_string();
+    let ram_bytes = u64::from(limits.ram_mib) * MIB;
+    let ram = ram_bytes.to_string();
     let quota_us = u64::from(limits.cpu_millis) * CPU_PERIOD_US / 1000;
     match (controller, unified) {
         // No swap: a sandbox's bound is its RAM, and another tenant's pages are not what the host should page out.
@@ -60,6 +68,7 @@ fn files(controller: Controller, unified: bool, limits: &Limits) -> Vec<(&'stati
             ("memory.memsw.limit_in_bytes", ram.clone(), Need::IfThere),
             ("memory.limit_in_bytes", ram.clone(), Need::Must),
             ("memory.memsw.limit_in_bytes", ram, Need::IfThere),
+            ("memory.kmem.tcp.limit_in_bytes", (ram_bytes / SOCKET_BUFFERS_PART).to_string(), Need::IfThere),
         ],
         (Controller::Cpu, true) => vec![("cpu.max", format!("{quota_us} {CPU_PERIOD_US}"), Need::Must)],
         (Controller::Cpu, false) => vec![
@@ -119,6 +128,7 @@ mod tests {
                 "/c/memory/burrow/x/memory.memsw.limit_in_bytes = 536870912",
                 "/c/memory/burrow/x/memory.limit_in_bytes = 536870912",
                 "/c/memory/burrow/x/memory.memsw.limit_in_bytes = 536870912",
+                "/c/memory/burrow/x/memory.kmem.tcp.limit_in_bytes = 134217728",
                 "/c/cpu/burrow/x/cpu.cfs_period_us = 100000",
                 "/c/cpu/burrow/x/cpu.cfs_quota_us = 150000",
                 "/c/pids/burrow/x/pids.max = 100",

@@ -41,7 +41,7 @@ use async_trait::async_trait;
 use burrow_model::{Limits, SandboxId};
 
 use crate::cgroup::{Group, Groups};
-use crate::launcher::{LaunchError, Launcher};
+use crate::launcher::{LaunchError, Launcher, raise_core_limit};
 use crate::process::Process;
 use crate::turns::Turns;
 use crate::{
@@ -96,6 +96,10 @@ impl ContainerRuntime {
     /// Starts the launcher and looks at the host. A host that cannot run machines is no error: `capabilities` says
     /// what it lacks, and `boot` refuses. Blocks; call it once, at start-up.
     pub fn open(options: Options) -> Result<Arc<Self>, RuntimeError> {
+        // The launcher and CRIU inherit it. Without it, a boot fails and says why.
+        if let Err(error) = raise_core_limit() {
+            tracing::warn!(%error, "could not raise the hard limit of core dumps from 0 to 1 byte");
+        }
         let launcher = Launcher::new(options.launcher);
         let namespaces = match launcher.probe() {
             Ok(()) => None,

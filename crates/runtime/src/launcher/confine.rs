@@ -32,7 +32,8 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
 const OPEN_FILES_SOFT: u64 = 65_536;
 const OPEN_FILES_HARD: u64 = 1 << 20;
 
-/// One byte: a limit of none would still let a crash inside feed the host's own crash handler, as the host's root.
+/// A soft limit of exactly one byte is what makes the kernel skip the program of a piped `core_pattern`, which it runs as
+/// the host's root. With 0 it runs it. The filter keeps processes inside from changing the limit.
 const CORE_BYTES: u64 = 1;
 
 pub(super) fn load_filter(filter: &[Instruction]) -> Result<(), Failure> {
@@ -71,6 +72,17 @@ pub(super) fn set_resource_limits() -> Result<(), Failure> {
     let hard = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES_HARD, |hard| hard.min(OPEN_FILES_HARD));
     let files = Rlimit { current: Some(OPEN_FILES_SOFT.min(hard)), maximum: Some(hard) };
     setrlimit(Resource::Nofile, files).at("limit open files")?;
-    let hard = getrlimit(Resource::Core).maximum.map_or(CORE_BYTES, |hard| hard.min(CORE_BYTES));
-    setrlimit(Resource::Core, Rlimit { current: Some(hard), maximum: Some(hard) }).at("limit core dumps")
+    // Fails where the hard limit is 0, see `raise_core_limit`: better no machine than one whose crashes run as root.
+    let core = Rlimit { current: Some(CORE_BYTES), maximum: Some(CORE_BYTES) };
+    setrlimit(Resource::Core, core).at("limit core dumps")
+}
+
+/// Lets machines have a core limit of one byte where this process was started with none (`LimitCORE=0`): once in a
+/// user namespace, neither a new machine nor a restored one can raise its hard limit.
+pub(crate) fn raise_core_limit() -> io::Result<()> {
+    let limit = getrlimit(Resource::Core);
+    if limit.maximum != Some(0) {
+        return Ok(());
+    }
+    Ok(setrlimit(Resource::Core, Rlimit { current: limit.current, maximum: Some(CORE_BYTES) })?)
 }

@@ -27,6 +27,7 @@ use std::os::fd::AsFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 pub(crate) use client::{LaunchError, Launched, Launcher};
+pub(crate) use confine::raise_core_limit;
 pub(crate) use emulator::FIRST_DESCRIPTOR;
 use message::{Answer, At as _, Request, receive, send};
 pub(crate) use message::{EmulatorPlan, Failure, MountPlan, Plan};

@@ -23,7 +23,15 @@ use super::message::{At as _, Failure, MountPlan};
 const TERMINALS_MAX: &str = "1024";
 
 /// Files that tell about, or act on, the whole host: reading finds nothing, writing does nothing.
-const COVERED_FILES: [&str; 11] = [
+///
+/// Only names that every boot of the same kernel has: a dump names its mounts, and could not be restored where one of
+/// these files is missing. That is why `/proc/mdstat`, which comes and goes with a module, is not here.
+const COVERED_FILES: [&str; 16] = [
+    "proc/cmdline",
+    "proc/bootconfig",
+    "proc/partitions",
+    "proc/diskstats",
+    "proc/swaps",
     "proc/kcore",
     "proc/keys",
     "proc/key-users",
@@ -38,19 +46,44 @@ const COVERED_FILES: [&str; 11] = [
 ];
 
 /// Directories of the same kind.
-const COVERED_DIRECTORIES: [&str; 8] = [
+const COVERED_DIRECTORIES: [&str; 12] = [
     "proc/acpi",
     "proc/asound",
     "proc/scsi",
+    // One directory per mounted file system, named by its disk.
+    "proc/fs",
+    // Any process may write a trigger there, each of which costs the host a timer. It also shows the load of the host.
+    "proc/pressure",
+    "sys/block",
+    "sys/class/block",
+    "sys/dev",
     "sys/firmware",
     "sys/kernel/debug",
     "sys/kernel/tracing",
     "sys/kernel/security",
-    "sys/devices/virtual/powercap",
+];
+
+/// Directories that are shown in part.
+///
+/// Below `/sys/devices` are the host's disks, their serial numbers and the files behind its loop devices; below `/sys/fs`
+/// the quotas of all sandboxes and the names of mounted disks. Which directories there are differs from host to host, and
+/// changes with each device that is plugged in, so a list of what to hide would be neither complete nor the same at the
+/// restore of a dump. Programs need the processors, the RAM banks and their own network interfaces.
+const SHOWN_IN_PART: [Partial; 2] = [
+    Partial { path: "sys/devices", substitute: ".burrow/sys/devices", shown: &["system", "virtual/net"] },
+    // `/sys/fs/cgroup` is an empty directory in both.
+    Partial { path: "sys/fs", substitute: ".burrow/sys/fs", shown: &[] },
 ];
 
 /// May be read, not written.
-const READ_ONLY: [&str; 4] = ["proc/sys", "proc/bus", "proc/fs", "proc/irq"];
+const READ_ONLY: [&str; 3] = ["proc/sys", "proc/bus", "proc/irq"];
+
+struct Partial {
+    path: &'static str,
+    /// A directory of the sandbox's own files that takes its place, with empty directories where the shown ones go.
+    substitute: &'static str,
+    shown: &'static [&'static str],
+}
 
 const HARMLESS: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
     .union(MountAttrFlags::MOUNT_ATTR_NOEXEC)
@@ -77,6 +110,9 @@ pub(super) fn mount_all(root: BorrowedFd<'_>, shm_bytes: u64) -> Result<(), Fail
     let empty = open_beneath(root, ".burrow/empty").at("open the empty directory")?;
     for path in COVERED_DIRECTORIES {
         cover(root, path, empty.as_fd()).at("cover a directory of `/proc` or `/sys`")?;
+    }
+    for partial in SHOWN_IN_PART {
+        show_in_part(root, &partial).at("cover a part of `/sys`")?;
     }
     for path in READ_ONLY {
         read_only(root, path).at("make a directory of `/proc` read-only")?;
@@ -137,6 +173,23 @@ fn file_system(
 fn cover(root: BorrowedFd<'_>, path: &str, source: BorrowedFd<'_>) -> io::Result<()> {
     let Some(target) = if_there(open_beneath(root, path))? else { return Ok(()) };
     attach(&bind(source)?, &target)
+}
+
+/// Puts the substitute over a directory, and what is to be shown of the directory into the substitute.
+fn show_in_part(root: BorrowedFd<'_>, partial: &Partial) -> io::Result<()> {
+    let place = |name: &str| format!("{}/{name}", partial.path);
+    let mut shown = Vec::with_capacity(partial.shown.len());
+    for name in partial.shown {
+        if let Some(directory) = if_there(open_beneath(root, &place(name)))? {
+            shown.push((name, bind(directory.as_fd())?));
+        }
+    }
+    let substitute = open_beneath(root, partial.substitute)?;
+    cover(root, partial.path, substitute.as_fd())?;
+    for (name, mount) in shown {
+        attach(&mount, &open_beneath(root, &place(name))?)?;
+    }
+    Ok(())
 }
 
 fn read_only(root: BorrowedFd<'_>, path: &str) -> io::Result<()> {

@@ -1,59 +1,64 @@
-//! What comes of a run, on a terminal: text as it is, pictures as files.
+//! What comes of a run: text, with control characters escaped on a terminal, and pictures as files.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use burrow_api::{CodeEvent, CodeResult};
+use burrow_api::{CodeEvent, CodeResult, OutputStream};
 
 use crate::failure::{OrFail as _, Stop};
+use crate::print::process_output::ProcessOutput;
 use crate::print::{self, quantity};
 
 /// Where things go.
-pub(super) struct Shown {
+pub(super) struct Shown<Out = io::Stdout, Err = io::Stderr> {
     save: Option<PathBuf>,
     json: bool,
+    output: ProcessOutput<Out, Err>,
     /// Files written so far.
     files: u32,
 }
 
 impl Shown {
     pub(super) fn new(save: Option<PathBuf>, json: bool) -> Self {
-        Self { save, json, files: 0 }
+        Self { save, json, output: ProcessOutput::new(false), files: 0 }
     }
+}
 
+impl<Out: Write, Err: Write> Shown<Out, Err> {
     pub(super) fn show(&mut self, event: &CodeEvent) -> Result<(), Stop> {
         if self.json {
             return print::json::compact(event);
         }
         match event {
-            CodeEvent::Stdout { text } => print::data(text),
-            CodeEvent::Stderr { text } => {
-                let _ = io::stderr().lock().write_all(text.as_bytes());
-                Ok(())
-            }
+            CodeEvent::Stdout { text } => self.output.write(OutputStream::Stdout, text.as_bytes()),
+            CodeEvent::Stderr { text } => self.output.write(OutputStream::Stderr, text.as_bytes()),
             CodeEvent::Result(result) => self.result(result),
             CodeEvent::Error(error) => {
                 let text = match error.traceback.is_empty() {
                     true => format!("{}: {}", error.name, error.value),
                     false => error.traceback.trim_end().to_owned(),
                 };
-                let colours = io::stderr().is_terminal();
-                print::note(&if colours { text } else { without_colours(&text) });
-                Ok(())
+                self.line(OutputStream::Stderr, &without_colours(&text))
             }
-            CodeEvent::End { .. } | CodeEvent::Broken { .. } => Ok(()),
+            CodeEvent::End { .. } | CodeEvent::Broken { .. } => self.output.finish(),
         }
+    }
+
+    fn line(&mut self, stream: OutputStream, text: &str) -> Result<(), Stop> {
+        self.output.finish()?;
+        self.output.write(stream, format!("{text}\n").as_bytes())
     }
 
     fn result(&mut self, result: &CodeResult) -> Result<(), Stop> {
         let kept = self.keep(result)?;
         let text = [&result.text, &result.markdown, &result.latex, &result.html, &result.javascript];
         match text.into_iter().flatten().next() {
-            Some(text) => print::line(text.trim_end_matches('\n'))?,
+            Some(text) => self.line(OutputStream::Stdout, text.trim_end_matches('\n'))?,
             None => {
                 if let Some(json) = &result.json {
+                    self.output.finish()?;
                     print::json::pretty(json)?;
                 }
             }
@@ -98,7 +103,7 @@ impl Shown {
     }
 }
 
-/// Tracebacks come with colours, which are noise in a file.
+/// Tracebacks come with colours, which are noise in a file, and escapes on a terminal.
 fn without_colours(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -117,12 +122,44 @@ fn without_colours(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use burrow_api::CodeError;
+
     use super::*;
 
     #[test]
     fn colours_are_left_out_of_files() {
         assert_eq!(without_colours("\x1b[0;31mError\x1b[0m: x\x1b"), "Error: x");
         assert_eq!(without_colours("plain [0m"), "plain [0m");
+    }
+
+    #[test]
+    fn nothing_that_code_prints_acts_on_a_terminal() {
+        const HOSTILE: &str = "a\u{1b}]52;c;aGk=\u{7}\u{9b}2Jb";
+        const ESCAPED: &str = "a\\x1b]52;c;aGk=\\x07\\u{9b}2Jb";
+        let events = [
+            CodeEvent::Stdout { text: HOSTILE.to_owned() },
+            CodeEvent::Stderr { text: HOSTILE.to_owned() },
+            CodeEvent::Result(Box::new(CodeResult {
+                text: Some(HOSTILE.to_owned()),
+                ..CodeResult::default()
+            })),
+            CodeEvent::Error(CodeError {
+                name: "E\u{1b}c".to_owned(),
+                value: "\u{9b}2J".to_owned(),
+                traceback: String::new(),
+            }),
+        ];
+        for (terminal, text) in [(true, ESCAPED), (false, HOSTILE)] {
+            let output = ProcessOutput::kept(terminal);
+            let mut shown = Shown { save: None, json: false, output, files: 0 };
+            for event in &events {
+                shown.show(event).unwrap();
+            }
+            let (out, err) = shown.output.written();
+            assert_eq!(out, format!("{text}{text}\n"));
+            assert!(err.starts_with(text), "{err:?}");
+            assert_eq!(terminal, !(out + &err).contains(['\u{1b}', '\u{9b}', '\u{7}']));
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! `burrow skill run` and `outcome`: does it, and notes how it went.
 
+use std::io::Write;
 use std::time::Duration;
 
-use burrow_api::RunResult;
 use burrow_api::memory::{RunSkill, SkillOutcome, SkillRunStep};
+use burrow_api::{OutputStream, RunResult};
 use clap::Args;
-use std::io::Write as _;
 
 use crate::commands::memory::flags::WriteFlags;
 use crate::commands::memory::show::excerpt;
@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::failure::{CODE_OWN_FAILURE, Failure, OrFail, Stop};
 use crate::interact::outcome;
 use crate::parse;
+use crate::print::process_output::ProcessOutput;
 use crate::print::{self, Format};
 
 /// Run a skill in a sandbox, and note how it went
@@ -91,6 +92,7 @@ pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
         return leave(run.ok, run.steps.last(), run.error.is_some());
     }
     let mut steps = memory.skill_run_steps(&args.name, &request).await.or_fail(what)?;
+    let mut output = ProcessOutput::new(false);
     let mut last = None;
     while let Some(step) = steps.next().await.or_fail(what)? {
         match step {
@@ -98,7 +100,7 @@ pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
                 print::note(&format!("[{step}/{total}] {}", excerpt(&run, 100)));
             }
             SkillRunStep::Step { result, .. } => {
-                pass_on(&result)?;
+                pass_on(&result, &mut output)?;
                 last = Some(result);
             }
             SkillRunStep::End { ok, recorded, .. } => {
@@ -118,10 +120,14 @@ pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<(), Stop> {
     Err(Stop::from(failure).with_code(CODE_OWN_FAILURE))
 }
 
-/// As the process wrote it, each to its own stream.
-fn pass_on(result: &RunResult) -> Result<(), Stop> {
-    print::data(&result.stdout)?;
-    let _ = std::io::stderr().write_all(result.stderr.as_bytes());
+/// Each to its own stream, as `burrow logs` shows it.
+fn pass_on<Out: Write, Err: Write>(
+    result: &RunResult,
+    output: &mut ProcessOutput<Out, Err>,
+) -> Result<(), Stop> {
+    output.write(OutputStream::Stdout, result.stdout.as_bytes())?;
+    output.write(OutputStream::Stderr, result.stderr.as_bytes())?;
+    output.finish()?;
     if result.truncated {
         print::note(&format!(
             "note: more was written; `burrow logs {}` shows what is kept of it",

@@ -37,6 +37,11 @@ pub(crate) const OFTEN: [&str; 13] = [
 pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
     (&["P-R13"], "the daemon counts what is stored, whatever the sandbox runs in"),
     (
+        &["P-K16", "P-K17", "P-K18"],
+        "a microVM has a kernel of its own, with no filter of ours in it and no file that tells of the host",
+    ),
+    (&["P-R12"], "what its kernel keeps for sockets is RAM of the machine, which P-R2 is about"),
+    (
         &["P-N4"],
         "raw sockets are its own kernel's to give; what it sends by them is what P-N3 and E-N4 are about",
     ),

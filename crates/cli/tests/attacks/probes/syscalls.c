@@ -2,6 +2,7 @@
  *
  *   syscalls all FIRST LAST     every number of the range, natively:  "native N ERRNO|ok|died|hung"
  *   syscalls named              the calls of the threat list, by the three ABIs
+ *   syscalls arguments N A B C D ...   each number with its four arguments, natively
  *
  * Every call is made in a child of its own, first with every argument -1, which the kernel refuses by content, and
  * then (unless "careful") with every argument 0. A call counts as refused by the filter only when both say so: a
@@ -68,6 +69,29 @@ static int judge(enum abi abi, long number, long arg) {
     return answer;
 }
 
+/* The same with four arguments, natively. */
+static int judge_arguments(long number, char **words) {
+    unsigned long long a[4];
+    for (int i = 0; i < 4; i++) a[i] = strtoull(words[i], 0, 0);
+    int ends[2];
+    if (pipe(ends) != 0) exit(3);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child < 0) { perror("fork"); exit(3); }
+    if (child == 0) {
+        long result = syscall(number, a[0], a[1], a[2], a[3], 0, 0);
+        int answer = result == -1 ? errno : 0;
+        write(ends[1], &answer, sizeof answer);
+        _exit(0);
+    }
+    close(ends[1]);
+    int answer = -1, status;
+    if (read(ends[0], &answer, sizeof answer) != sizeof answer) answer = -1;
+    waitpid(child, &status, __WALL);
+    close(ends[0]);
+    return answer;
+}
+
 static void say(const char *abi, long number, int answer) {
     if (answer == -1) printf("%s %ld died\n", abi, number);
     else if (answer == -2) printf("%s %ld hung\n", abi, number);
@@ -92,6 +116,10 @@ int main(int argc, char **argv) {
             if (careful && n == SYS_vhangup) continue;
             say("native", n, both(NATIVE, n, careful));
         }
+        return 0;
+    }
+    if (argc > 1 && !strcmp(argv[1], "arguments")) {
+        for (int i = 2; i + 4 < argc; i += 5) say("native", atol(argv[i]), judge_arguments(atol(argv[i]), argv + i + 1));
         return 0;
     }
     /* name, 64-bit number, 32-bit number */

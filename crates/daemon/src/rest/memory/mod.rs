@@ -15,6 +15,7 @@ pub(crate) mod entries;
 pub(crate) mod kv;
 pub(crate) mod kv_watch;
 pub(crate) mod lines;
+pub(crate) mod log_limit;
 mod moment;
 pub(crate) mod rate;
 pub(crate) mod search;
@@ -31,19 +32,11 @@ use axum::{Extension, Router, middleware};
 use burrow_api::defaults::{PAGE_LIMIT, PAGE_LIMIT_MAX};
 use burrow_memory::PageRequest;
 use burrow_model::{SandboxId, TenantId};
-use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::{App, method_not_allowed, no_such_route, observe};
 
 pub(crate) use whose::Door;
-
-/// Requests of one sandbox at once, watches included.
-const DOOR_REQUESTS_MAX: usize = 64;
-
-/// Those of them that are worked on at once; the others wait for their turn. Half of the reads a host does at once, so that
-/// whoever else asks meanwhile is answered.
-const DOOR_TURNS_MAX: usize = 8;
 
 /// All of it, for keys.
 pub(super) fn routes() -> Router<Arc<App>> {
@@ -104,13 +97,7 @@ pub(crate) fn memory_door_router(app: Arc<App>, tenant: TenantId, sandbox: Sandb
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe::observe))
         // In front of all, so that all know who asks.
-        .layer(Extension(Door {
-            tenant,
-            sandbox,
-            slots: Arc::new(Semaphore::new(DOOR_REQUESTS_MAX)),
-            turns: Arc::new(Semaphore::new(DOOR_TURNS_MAX)),
-            rate: Arc::new(rate::Rate::full(app.engine.now_ms())),
-        }))
+        .layer(Extension(Door::new(tenant, sandbox, app.engine.now_ms())))
         .with_state(app)
 }
 

@@ -26,6 +26,7 @@ use utoipa::IntoParams;
 use super::super::App;
 use super::super::auth::{Caller, Executor, Reader, check_reference, snapshot_within};
 use super::super::error::ApiError;
+use super::log_limit::LogLimit;
 use super::moment::{Moment, moment};
 use super::rate::Rate;
 
@@ -34,6 +35,13 @@ const OWN: &str = "own";
 
 /// What the sandbox calls itself on its own door.
 const SELF: &str = "self";
+
+/// Requests of one sandbox at once, watches included.
+const DOOR_REQUESTS_MAX: usize = 64;
+
+/// Those of them that are worked on at once; the others wait for their turn. Half of the reads a host does at once, so that
+/// whoever else asks meanwhile is answered.
+const DOOR_TURNS_MAX: usize = 8;
 
 /// The sandbox that a request came from, by the door it came through. Set by the door's router and by nobody else.
 #[derive(Clone, Debug)]
@@ -46,6 +54,21 @@ pub(crate) struct Door {
     pub(crate) turns: Arc<Semaphore>,
     /// And how often.
     pub(crate) rate: Arc<Rate>,
+    /// How many lines of the operator's log its failures may be.
+    pub(crate) log: Arc<LogLimit>,
+}
+
+impl Door {
+    pub(crate) fn new(tenant: TenantId, sandbox: SandboxId, now_ms: u64) -> Self {
+        Self {
+            tenant,
+            sandbox,
+            slots: Arc::new(Semaphore::new(DOOR_REQUESTS_MAX)),
+            turns: Arc::new(Semaphore::new(DOOR_TURNS_MAX)),
+            rate: Arc::new(Rate::full(now_ms)),
+            log: Arc::default(),
+        }
+    }
 }
 
 /// Who asks.

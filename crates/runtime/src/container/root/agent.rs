@@ -4,6 +4,7 @@
 //!   /.burrow           host root, 0755   nobody inside can add or replace anything
 //!   /.burrow/guest     host root, 0555   readable, since a dump must open it; not writable, not by root inside either
 //!   /.burrow/empty     host root, 0555   covers directories of /proc and /sys that are nobody's business
+//!   /.burrow/sys/…     host root, 0555   takes the place of directories of /sys that are shown in part
 //!   /.burrow/meminfo   root inside       covers /proc/meminfo, kept up to date by the agent
 //!   /usr/local/bin/burrow-memory         a link to the agent's program, which under that name is the command; only where
 //!                                        the directory is there and the name is free
@@ -35,6 +36,7 @@ pub(super) fn prepare(root: BorrowedFd<'_>, guest_binary: &Path, ram_bytes: u64)
     install_guest(directory.as_fd(), guest_binary)?;
     offer_command(root);
     entry::directory(directory.as_fd(), "empty", 0o555, Owner::Host)?;
+    substitutes(directory.as_fd())?;
     entry::overwrite(directory.as_fd(), "meminfo", meminfo(ram_bytes).as_bytes(), 0o644, Owner::Inside)
 }
 
@@ -46,6 +48,24 @@ pub(super) fn own(root: BorrowedFd<'_>) -> io::Result<()> {
     for (name, mode) in [("guest", GUEST_MODE), ("empty", 0o555)] {
         let file = openat(&directory, name, flags, Mode::empty())?;
         entry::own(file.as_fd(), mode, Owner::Host)?;
+    }
+    // A tree from an older version has none, and its dump mounts none.
+    match entry::stat(directory.as_fd(), "sys")? {
+        Some(_) => substitutes(directory.as_fd()),
+        None => Ok(()),
+    }
+}
+
+/// What [`crate::launcher`] mounts over `/sys/devices` and `/sys/fs`: directories, and nothing in them.
+fn substitutes(directory: BorrowedFd<'_>) -> io::Result<()> {
+    for path in ["sys/devices/system", "sys/devices/virtual/net", "sys/fs/cgroup"] {
+        let mut parent = directory.try_clone_to_owned()?;
+        for name in path.split('/') {
+            parent = entry::directory(parent.as_fd(), name, 0o555, Owner::Host)?;
+            if !is_hosts(&fstat(&parent)?) {
+                entry::own(parent.as_fd(), 0o555, Owner::Host)?;
+            }
+        }
     }
     Ok(())
 }

@@ -44,6 +44,16 @@ impl Scratch {
         for directory in ["proc", "sys", "dev", "dev/pts", "dev/shm", ".burrow", ".burrow/empty"] {
             assert!(fs::symlink_metadata(self.root(directory)).unwrap().is_dir(), "{directory}");
         }
+        for directory in
+            [".burrow/sys/devices/system", ".burrow/sys/devices/virtual/net", ".burrow/sys/fs/cgroup"]
+        {
+            let metadata = fs::symlink_metadata(self.root(directory)).unwrap();
+            assert_eq!(
+                (metadata.is_dir(), metadata.uid(), metadata.mode() & 0o7777),
+                (true, 0, 0o555),
+                "{directory}"
+            );
+        }
         for (device, rdev) in [("dev/null", makedev(1, 3)), ("dev/tty", makedev(5, 0))] {
             let metadata = fs::symlink_metadata(self.root(device)).unwrap();
             assert!(metadata.file_type().is_char_device(), "{device}");

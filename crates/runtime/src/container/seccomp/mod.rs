@@ -7,11 +7,13 @@
 //! A machine with volumes has a narrower one ([`Reflinks`]). That is settled at its boot: volumes come and go only between a
 //! stop and a boot, and a dump keeps filters.
 
+mod cases;
 mod program;
 mod table;
 
 use std::io;
 
+pub use cases::{ArgumentCase, FilterAnswer, argument_cases};
 pub use program::{Instruction, Reflinks, program};
 pub use table::{ALLOWED, CLONE3, Call, JUDGED, NEWEST_KNOWN, UNFILTERED, UNKNOWN};
 

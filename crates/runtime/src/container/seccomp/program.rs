@@ -3,7 +3,8 @@
 //! ```text
 //!   another architecture's ABI (int 0x80, x32, 32-bit ARM) ──► EPERM
 //!   a number beyond the table, clone3, keys, Landlock ───────► ENOSYS
-//!   clone, unshare, ioctl, personality, socket ──────────────► by their arguments
+//!   clone, unshare, ioctl, personality, socket, socketpair ──► by their arguments
+//!   a change of RLIMIT_CORE by setrlimit or prlimit64 ───────► no effect, and success (0)
 //!   reflinks, in a machine with volumes ─────────────────────► EOPNOTSUPP, EXDEV
 //!   in the table ────────────────────────────────────────────► allowed
 //!   anything else ───────────────────────────────────────────► EPERM
@@ -32,11 +33,16 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
 /// Offsets in `struct seccomp_data`. Arguments are 64 bits wide; the filter reads their low halves, which on both
-/// (little-endian) architectures come first. For the calls judged below the kernel ignores the high halves.
+/// (little-endian) architectures come first. For the integers judged below the kernel ignores the high halves; of
+/// pointers both halves count.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const ARGUMENT_0: u32 = 16;
 const ARGUMENT_1: u32 = 24;
+const ARGUMENT_2: u32 = 32;
+const ARGUMENT_3: u32 = 40;
+/// From the low half of an argument to its high half.
+const HIGH_HALF: u32 = 4;
 
 /// Namespaces `unshare` may not make: all. A user namespace would give its maker every capability inside it, and with
 /// them far more of the kernel than the filter's authors had in mind.
@@ -75,18 +81,43 @@ const COPY_FILE_RANGE: &str = "copy_file_range";
 /// Plain Linux, its 32-bit look, the old version number, asking, and a debugger's fixed addresses.
 const PERSONALITIES_ALLOWED: [u32; 6] = [0, 0x8, 0x2_0000, 0x2_0008, 0x4_0000, 0xffff_ffff];
 
-/// Unix, IPv4, IPv6, netlink (`ip`, `ss`), and packet sockets, which the kernel refuses for want of a capability.
-/// Dozens of others exist, each with a history of holes.
-const SOCKET_FAMILIES_ALLOWED: [u32; 5] = [1, 2, 10, 16, 17];
+/// Families whose sockets are allowed whatever their type: Unix, netlink (`ip`, `ss`), and packet sockets, which the
+/// kernel refuses without `CAP_NET_RAW`. Dozens of other families exist, each with a history of vulnerabilities.
+const SOCKET_FAMILIES_ALLOWED: [u32; 3] = [UNIX, 16, 17];
+/// IPv4 and IPv6: allowed for some types and protocols.
+const INET_FAMILIES: [u32; 2] = [2, 10];
+const UNIX: u32 = 1;
+
+/// The part of a socket's type that is not `SOCK_CLOEXEC` or `SOCK_NONBLOCK`.
+const SOCKET_TYPE_MASK: u32 = 0xf;
+const STREAM: u32 = 1;
+const DATAGRAM: u32 = 2;
+const RAW: u32 = 3;
+/// The old name of packet sockets, in the family of IPv4.
+const PACKET: u32 = 10;
+/// The default, and TCP by name. Not MPTCP (262), SCTP (132) or SMC (256).
+const STREAM_PROTOCOLS: [u32; 2] = [0, 6];
+/// The default, UDP by name, and `ping` without privileges (ICMP, ICMPv6). Not UDP-Lite (136) or L2TP (115).
+const DATAGRAM_PROTOCOLS: [u32; 4] = [0, 17, 1, 58];
+
+/// The resource whose limit stays what the launcher set it to. A soft limit of exactly one byte is what keeps the
+/// kernel from starting the program of a piped `core_pattern`, as the host's root, when a process inside crashes.
+/// A limit of 0 would not.
+const RLIMIT_CORE: u32 = 4;
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 const EXDEV: u32 = libc::SECCOMP_RET_ERRNO | libc::EXDEV as u32;
 const EOPNOTSUPP: u32 = libc::SECCOMP_RET_ERRNO | libc::EOPNOTSUPP as u32;
+/// Success, without running the call.
+const IGNORED: u32 = libc::SECCOMP_RET_ERRNO;
+const EPROTONOSUPPORT: u32 = libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT as u32;
+const ESOCKTNOSUPPORT: u32 = libc::SECCOMP_RET_ERRNO | libc::ESOCKTNOSUPPORT as u32;
 const EAFNOSUPPORT: u32 = libc::SECCOMP_RET_ERRNO | libc::EAFNOSUPPORT as u32;
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const JUMP_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const JUMP_ALWAYS: u32 = libc::BPF_JMP | libc::BPF_JA;
 const JUMP_GREATER_OR_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
@@ -189,7 +220,10 @@ fn judge(name: &str, reflinks: Reflinks) -> Vec<Instruction> {
         "unshare" => refuse_bits(ARGUMENT_0, NEW_NAMESPACES | NEW_TIME_NAMESPACE),
         "ioctl" => ioctl(reflinks),
         "personality" => one_of(ARGUMENT_0, &PERSONALITIES_ALLOWED, ALLOW, EPERM),
-        "socket" => one_of(ARGUMENT_0, &SOCKET_FAMILIES_ALLOWED, ALLOW, EAFNOSUPPORT),
+        "socket" => socket(),
+        "socketpair" => socketpair(),
+        "setrlimit" => one_of(ARGUMENT_0, &[RLIMIT_CORE], IGNORED, ALLOW),
+        "prlimit64" => prlimit(),
         unknown => unreachable!("`{unknown}` is in JUDGED but nothing judges it"),
     }
 }
@@ -211,6 +245,67 @@ fn ioctl(reflinks: Reflinks) -> Vec<Instruction> {
     }
     code.push(statement(RETURN, ALLOW));
     code
+}
+
+/// Errors are those of a kernel built without the family, type or protocol, which programs expect and work around. Go
+/// tries MPTCP for every listener and falls back to TCP on `EPROTONOSUPPORT`.
+fn socket() -> Vec<Instruction> {
+    let mut code = vec![statement(LOAD, ARGUMENT_0)];
+    code.extend(answers(&SOCKET_FAMILIES_ALLOWED, ALLOW));
+    for family in INET_FAMILIES {
+        code.extend(when(family, inet_socket()));
+    }
+    code.push(statement(RETURN, EAFNOSUPPORT));
+    code
+}
+
+fn inet_socket() -> Vec<Instruction> {
+    let mut code = vec![statement(LOAD, ARGUMENT_1), statement(AND, SOCKET_TYPE_MASK)];
+    code.extend(when(STREAM, one_of(ARGUMENT_2, &STREAM_PROTOCOLS, ALLOW, EPROTONOSUPPORT)));
+    code.extend(when(DATAGRAM, one_of(ARGUMENT_2, &DATAGRAM_PROTOCOLS, ALLOW, EPROTONOSUPPORT)));
+    // The kernel says the same for lack of `CAP_NET_RAW`, but for some protocols it loads a module first.
+    code.extend(answers(&[RAW, PACKET], EPERM));
+    code.push(statement(RETURN, ESOCKTNOSUPPORT));
+    code
+}
+
+/// Of the allowed families only Unix has pairs. The kernel makes the two sockets before it says so, of any type and
+/// protocol.
+fn socketpair() -> Vec<Instruction> {
+    let mut code = vec![statement(LOAD, ARGUMENT_0)];
+    code.extend(answers(&[UNIX], ALLOW));
+    code.extend(answers(&SOCKET_FAMILIES_ALLOWED, EOPNOTSUPP));
+    code.extend(answers(&INET_FAMILIES, EOPNOTSUPP));
+    code.push(statement(RETURN, EAFNOSUPPORT));
+    code
+}
+
+/// Reading a limit is allowed, and so is setting any but [`RLIMIT_CORE`]. A change of that one succeeds without effect:
+/// programs that hold secrets (`gpg`, `ssh-agent`) set it to 0 and exit if they cannot, and with a limit of one byte no
+/// core file is written either. A call that also asks for the old limit would return with it unset, so that is `EPERM`.
+fn prlimit() -> Vec<Instruction> {
+    let null = |argument: u32, then: u32| {
+        vec![
+            statement(LOAD, argument),
+            jump(JUMP_EQUAL, 0, 0, 3),
+            statement(LOAD, argument + HIGH_HALF),
+            jump(JUMP_EQUAL, 0, 0, 1),
+            statement(RETURN, then),
+        ]
+    };
+    let (new, old) = (ARGUMENT_2, ARGUMENT_3);
+    let mut code = vec![statement(LOAD, ARGUMENT_1), jump(JUMP_EQUAL, RLIMIT_CORE, 1, 0)];
+    code.push(statement(RETURN, ALLOW));
+    code.extend(null(new, ALLOW));
+    code.extend(null(old, IGNORED));
+    code.push(statement(RETURN, EPERM));
+    code
+}
+
+/// Runs `block`, which ends with an answer, if the loaded value is `value`.
+fn when(value: u32, block: Vec<Instruction>) -> impl Iterator<Item = Instruction> {
+    let length = u8::try_from(block.len()).expect("a block is shorter than the reach of a jump");
+    std::iter::once(jump(JUMP_EQUAL, value, 0, length)).chain(block)
 }
 
 fn one_of(argument: u32, values: &[u32], listed: u32, otherwise: u32) -> Vec<Instruction> {
@@ -252,11 +347,11 @@ pub(super) fn load(program: &[Instruction]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Verdict, verdict};
+    use super::super::{FilterAnswer, Verdict, argument_cases, verdict};
     use super::*;
 
     /// What the kernel would answer. Knows the instructions used above and no others.
-    fn run(program: &[Instruction], architecture: u32, number: u32, arguments: [u32; 2]) -> u32 {
+    fn run(program: &[Instruction], architecture: u32, number: u32, arguments: [u64; 4]) -> u32 {
         let mut accumulator = 0;
         let mut at = 0;
         loop {
@@ -267,10 +362,16 @@ mod tests {
                     accumulator = match k {
                         NUMBER => number,
                         ARCH => architecture,
-                        ARGUMENT_0 => arguments[0],
-                        ARGUMENT_1 => arguments[1],
-                        other => panic!("no field at {other}"),
+                        at => {
+                            let argument = arguments[usize::try_from((at - ARGUMENT_0) / 8).unwrap()];
+                            let half = if at % 8 == 0 { argument } else { argument >> 32 };
+                            u32::try_from(half & u64::from(u32::MAX)).unwrap()
+                        }
                     };
+                    continue;
+                }
+                AND => {
+                    accumulator &= k;
                     continue;
                 }
                 RETURN => return k,
@@ -296,7 +397,7 @@ mod tests {
         let program = program(Reflinks::Allowed);
         assert!(program.len() < 4096, "{} instructions are more than the kernel takes", program.len());
         for number in (0..2 * NEWEST_KNOWN).chain([X32_BIT, X32_BIT | 1, u32::MAX]) {
-            let answer = run(&program, ARCHITECTURE, number, [0, 0]);
+            let answer = run(&program, ARCHITECTURE, number, [0; 4]);
             match verdict(number) {
                 Verdict::Allowed => assert_eq!(answer, ALLOW, "{number}"),
                 Verdict::Refused => assert_eq!(answer, EPERM, "{number}"),
@@ -310,39 +411,44 @@ mod tests {
     fn a_foreign_architecture_is_refused_whatever_it_calls() {
         let program = program(Reflinks::Refused);
         for number in 0..2 * NEWEST_KNOWN {
-            assert_eq!(run(&program, 0x4000_0003, number, [0, 0]), EPERM);
-            assert_eq!(run(&program, ARCHITECTURE, number | X32_BIT, [0, 0]), EPERM);
+            assert_eq!(run(&program, 0x4000_0003, number, [0; 4]), EPERM);
+            assert_eq!(run(&program, ARCHITECTURE, number | X32_BIT, [0; 4]), EPERM);
         }
     }
 
     #[test]
-    fn arguments_are_judged() {
+    fn arguments_are_judged_as_the_cases_say() {
         let program = program(Reflinks::Allowed);
-        let check = |name: &str, arguments: [u32; 2], expected: u32| {
-            assert_eq!(
-                run(&program, ARCHITECTURE, number(name), arguments),
-                expected,
-                "{name} {arguments:#x?}"
-            );
+        let cases = argument_cases();
+        for case in &cases {
+            let expected = match case.filter {
+                FilterAnswer::Allow => ALLOW,
+                FilterAnswer::Errno(errno) => libc::SECCOMP_RET_ERRNO | errno,
+            };
+            let found = run(&program, ARCHITECTURE, case.number, case.arguments);
+            assert_eq!(found, expected, "{}", case.line);
+        }
+        for call in JUDGED {
+            let covers = |wanted: fn(&FilterAnswer) -> bool| {
+                cases.iter().any(|case| case.call == call.name && wanted(&case.filter))
+            };
+            assert!(covers(|answer| *answer == FilterAnswer::Allow), "{} is never allowed", call.name);
+            assert!(covers(|answer| *answer != FilterAnswer::Allow), "{} is never refused", call.name);
+        }
+    }
+
+    #[test]
+    fn every_namespace_and_every_listed_ioctl_is_refused() {
+        let program = program(Reflinks::Allowed);
+        let check = |name: &str, arguments: [u64; 4]| {
+            assert_eq!(run(&program, ARCHITECTURE, number(name), arguments), EPERM, "{name} {arguments:#x?}");
         };
-        // What a C library passes to start a thread and to fork.
-        check("clone", [0x003d_0f00, 0], ALLOW);
-        check("clone", [0x0120_0011, 0], ALLOW);
         for bit in (0..32).filter(|bit| NEW_NAMESPACES >> bit & 1 == 1) {
-            check("clone", [1 << bit | 17, 0], EPERM);
-            check("unshare", [1 << bit, 0], EPERM);
+            check("clone", [1 << bit | 17, 0, 0, 0]);
+            check("unshare", [1 << bit, 0, 0, 0]);
         }
-        check("unshare", [NEW_TIME_NAMESPACE, 0], EPERM);
-        check("unshare", [0x400, 0], ALLOW);
         for request in IOCTLS_REFUSED {
-            check("ioctl", [3, request], EPERM);
-        }
-        check("ioctl", [0, 0x5401], ALLOW);
-        check("personality", [0xffff_ffff, 0], ALLOW);
-        check("personality", [0x0100_0000, 0], EPERM);
-        check("socket", [2, 0], ALLOW);
-        for family in [38, 40, 31, 21] {
-            check("socket", [family, 0], EAFNOSUPPORT);
+            check("ioctl", [3, request.into(), 0, 0]);
         }
     }
 
@@ -354,17 +460,17 @@ mod tests {
             [&without, &with].map(|program| run(program, ARCHITECTURE, number, arguments))
         };
         let copy = ALLOWED.iter().find(|call| call.name == COPY_FILE_RANGE).unwrap().number().unwrap();
-        assert_eq!(both(copy, [3, 0]), [ALLOW, EXDEV]);
+        assert_eq!(both(copy, [3, 0, 0, 0]), [ALLOW, EXDEV]);
         let ioctl = number("ioctl");
         for request in IOCTLS_OF_REFLINKS {
-            assert_eq!(both(ioctl, [4, request]), [ALLOW, EOPNOTSUPP], "{request:#x}");
+            assert_eq!(both(ioctl, [4, request.into(), 0, 0]), [ALLOW, EOPNOTSUPP], "{request:#x}");
         }
         for request in IOCTLS_REFUSED.into_iter().chain([0x5401]) {
-            let [without, with] = both(ioctl, [4, request]);
+            let [without, with] = both(ioctl, [4, request.into(), 0, 0]);
             assert_eq!(without, with, "{request:#x}");
         }
         for number in (0..2 * NEWEST_KNOWN).filter(|number| *number != copy) {
-            let [without, with] = both(number, [0, 0]);
+            let [without, with] = both(number, [0; 4]);
             assert_eq!(without, with, "{number}");
         }
     }

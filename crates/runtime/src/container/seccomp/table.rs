@@ -52,6 +52,9 @@ pub const JUDGED: &[Call] = &[
     call("ioctl", Some(16), Some(29)),
     call("personality", Some(135), Some(92)),
     call("socket", Some(41), Some(198)),
+    call("socketpair", Some(53), Some(199)),
+    call("setrlimit", Some(160), Some(164)),
+    call("prlimit64", Some(302), Some(261)),
 ];
 
 /// Allowed whatever the arguments.
@@ -237,10 +240,8 @@ pub const ALLOWED: &[Call] = &[
     call("capget", Some(125), Some(90)),
     call("capset", Some(126), Some(91)),
     call("chroot", Some(161), Some(51)),
-    // Limits, priorities, scheduling.
+    // Limits, priorities, scheduling. `setrlimit` and `prlimit64` are judged by their resource.
     call("getrlimit", Some(97), Some(163)),
-    call("setrlimit", Some(160), Some(164)),
-    call("prlimit64", Some(302), Some(261)),
     call("getrusage", Some(98), Some(165)),
     call("getpriority", Some(140), Some(141)),
     call("setpriority", Some(141), Some(140)),
@@ -312,8 +313,7 @@ pub const ALLOWED: &[Call] = &[
     call("futex_wait", Some(455), Some(455)),
     call("futex_wake", Some(454), Some(454)),
     call("futex_requeue", Some(456), Some(456)),
-    // Sockets. `socket` itself is judged by its family.
-    call("socketpair", Some(53), Some(199)),
+    // Sockets. `socket` and `socketpair` themselves are judged by family, type and protocol.
     call("bind", Some(49), Some(200)),
     call("connect", Some(42), Some(203)),
     call("listen", Some(50), Some(201)),
