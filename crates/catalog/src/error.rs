@@ -8,7 +8,7 @@ use burrow_model::{
 };
 use rusqlite::ErrorCode;
 
-use crate::{SECRETS_MAX, SHELVES_MAX, SPACES_MAX, SSH_KEYS_MAX};
+use crate::{SECRETS_MAX, SHELVES_MAX, SPACES_MAX, SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -32,6 +32,8 @@ pub enum CatalogError {
     TooManySecrets,
     #[error("there are {SSH_KEYS_MAX} SSH keys, and there may be no more")]
     TooManySshKeys,
+    #[error("there are {SSH_KEYS_OF_KEY_MAX} SSH keys of this API key, and there may be no more")]
+    TooManySshKeysOfKey,
     #[error("this SSH key was added already, with another API key")]
     SshKeyTaken,
     #[error("the name is taken by volume `{existing}`")]
@@ -104,7 +106,9 @@ impl CatalogError {
             }
             Self::TooManySpaces => Some("delete spaces that are not needed any more"),
             Self::TooManySecrets => Some("remove secrets that are not needed any more"),
-            Self::TooManySshKeys => Some("remove SSH keys that are not needed any more"),
+            Self::TooManySshKeys | Self::TooManySshKeysOfKey => {
+                Some("remove SSH keys that are not needed any more")
+            }
             Self::SshKeyTaken => Some("remove it there first, or use another SSH key"),
             Self::ShelfNameTaken { .. } => Some("choose another name, or remove the volume that has it"),
             Self::ShelfSnapshotNameTaken { .. } => Some("choose another name, or remove that snapshot first"),

@@ -85,7 +85,7 @@ pub use secrets::{AuthorityRow, PlaceholderRow, SECRETS_MAX, SealedValue, Secret
 pub use shelves::{SHELVES_MAX, ShelfRow, ShelfSnapshotRow, ShelfUser};
 pub use snapshots::{LINEAGE_MAX, SnapshotTotals};
 pub use spaces::{SPACES_MAX, Sight, SpaceChange, SpaceRow};
-pub use ssh_keys::{SSH_KEYS_MAX, SshKeyRow};
+pub use ssh_keys::{SSH_KEYS_MAX, SSH_KEYS_OF_KEY_MAX, SshKeyRow};
 pub use stock::StockRow;
 pub use upkeep::Size;
 

@@ -10,6 +10,9 @@ use crate::{Catalog, CatalogError, KeyRow, Page, PageRequest};
 /// Of one tenant.
 pub const SSH_KEYS_MAX: u64 = 1000;
 
+/// Of one API key.
+pub const SSH_KEYS_OF_KEY_MAX: u64 = 64;
+
 /// The use of a key is written down at most this often.
 const LAST_USED_EVERY_MS: u64 = 60_000;
 
@@ -30,9 +33,22 @@ pub struct SshKeyRow {
 }
 
 impl Catalog {
-    /// Adds a key. One that is there already is answered as it is, if it stands for the same API key.
+    /// Adds a key. One that is there already is answered as it is, if it stands for the same API key. A key that stands
+    /// for an API key that was revoked or has expired (at `created_ms`) is replaced.
     pub async fn insert_ssh_key(&self, row: SshKeyRow) -> Result<SshKeyRow, CatalogError> {
         self.write(Manner::GROWTH, move |connection| insert(connection, &row)).await
+    }
+
+    /// Adds a key in the place of one with the same fingerprint, whichever API key that one stands for. For callers that
+    /// know that the private key is in the claimant's hands.
+    pub async fn take_over_ssh_key(&self, row: SshKeyRow) -> Result<SshKeyRow, CatalogError> {
+        self.write(Manner::GROWTH, move |connection| {
+            connection
+                .prepare_cached("DELETE FROM ssh_keys WHERE fingerprint = ?")?
+                .execute([&row.fingerprint])?;
+            insert(connection, &row)
+        })
+        .await
     }
 
     /// A page of a tenant's keys, newest first; with `of`, of those that stand for one API key.
@@ -98,16 +114,22 @@ impl Catalog {
 }
 
 fn insert(connection: &Connection, row: &SshKeyRow) -> Result<SshKeyRow, CatalogError> {
+    remove_dead(connection, row)?;
     if let Some(known) = by_fingerprint(connection, &row.fingerprint)? {
         // Whoever else has it is nobody's business; that it cannot be had is told either way.
         let same = known.tenant == row.tenant && known.api_key == row.api_key;
         return if same { Ok(known) } else { Err(CatalogError::SshKeyTaken) };
     }
-    let sql = "SELECT count(*) AS count FROM ssh_keys WHERE tenant = ?";
-    let count =
-        connection.prepare_cached(sql)?.query_row([row.tenant.as_str()], |row| Ok(row.count("count")))??;
-    if count >= SSH_KEYS_MAX {
+    let count = |sql: &str, of: &str| -> Result<u64, CatalogError> {
+        connection.prepare_cached(sql)?.query_row([of], |row| Ok(row.count("count")))?
+    };
+    let of_tenant = "SELECT count(*) AS count FROM ssh_keys WHERE tenant = ?";
+    if count(of_tenant, row.tenant.as_str())? >= SSH_KEYS_MAX {
         return Err(CatalogError::TooManySshKeys);
+    }
+    let of_key = "SELECT count(*) AS count FROM ssh_keys WHERE api_key = ?";
+    if count(of_key, row.api_key.as_str())? >= SSH_KEYS_OF_KEY_MAX {
+        return Err(CatalogError::TooManySshKeysOfKey);
     }
     connection
         .prepare_cached(
@@ -124,6 +146,16 @@ fn insert(connection: &Connection, row: &SshKeyRow) -> Result<SshKeyRow, Catalog
             integer(row.created_ms),
         ])?;
     Ok(row.clone())
+}
+
+/// Removes keys that open nothing any more and would be in the way of `row`: those of revoked and expired API keys, of the
+/// same tenant or with the same fingerprint.
+fn remove_dead(connection: &Connection, row: &SshKeyRow) -> Result<(), CatalogError> {
+    let sql = "DELETE FROM ssh_keys WHERE (tenant = ?1 OR fingerprint = ?2) AND api_key IN
+               (SELECT id FROM keys WHERE revoked_ms IS NOT NULL OR expires_ms <= ?3)";
+    let values = params![row.tenant.as_str(), row.fingerprint, integer(row.created_ms)];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
 }
 
 fn by_fingerprint(connection: &Connection, fingerprint: &str) -> Result<Option<SshKeyRow>, CatalogError> {

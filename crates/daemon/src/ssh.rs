@@ -1,7 +1,10 @@
 //! The SSH gateway's side in the daemon: who may log in, where it listens, its host key.
 //!
 //! A public key stands for the API key that added it. Whoever logs in by it gets a client of our own routes that is recognised
-//! as that API key, with every request anew. A key that is removed, revoked or has expired ends the connections it opened.
+//! as that API key, with every request anew. A key that is removed, revoked or has expired ends the connections it opened, and so
+//! does a public key that another API key has taken over ([`claims`]).
+
+mod claims;
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,8 +15,8 @@ use async_trait::async_trait;
 use axum::Router;
 use burrow_audit::{Action, Event, Outcome, Text};
 use burrow_catalog::{CatalogError, KeyRow, SshKeyRow};
-use burrow_client::{Client, ClientOptions};
-use burrow_ssh::{Door, Gateway, GatewayOptions, KeyFile};
+use burrow_client::ClientOptions;
+use burrow_ssh::{CLAIM, Door, Entry, Gateway, GatewayOptions, KeyFile};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -23,6 +26,9 @@ use crate::config::SshConfig;
 use crate::rest::within::{self, Recognised};
 use crate::rest::{self, App};
 use crate::wiring::{ServeError, listen};
+
+use claims::Claims;
+pub(crate) use claims::LIFE_MS;
 
 /// The host key's file, in the state directory.
 const HOST_KEY: &str = "ssh_host_ed25519_key";
@@ -34,6 +40,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     told: OnceLock<burrow_api::Ssh>,
+    pub(crate) claims: Claims,
     taken_away: watch::Sender<()>,
 }
 
@@ -109,6 +116,28 @@ impl OurDoor {
         found
     }
 
+    /// Gives a public key to the API key that claimed it, now that its owner has logged in with it.
+    async fn take_over(&self, code: &str, fingerprint: &str) -> Option<()> {
+        let now_ms = self.app.engine.now_ms();
+        let row = self.app.ssh.claims.prove(code, fingerprint, now_ms)?;
+        let catalog = self.app.engine.catalog();
+        catalog.usable_key(&row.api_key, now_ms)?;
+        match catalog.take_over_ssh_key(row).await {
+            Ok(row) => {
+                tracing::info!(key = %row.id, fingerprint, "SSH key taken over by proof of possession");
+                self.app.ssh.key_taken_away();
+                Some(())
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "could not store a claimed SSH key"
+                );
+                None
+            }
+        }
+    }
+
     /// Written down before anything can be done.
     async fn record(&self, key: &KeyRow, by: &str, name: &str, peer: SocketAddr) {
         let event = Event {
@@ -126,7 +155,13 @@ impl Door for OurDoor {
         matches!(self.look_up(fingerprint).await, Ok(Some(_)))
     }
 
-    async fn enter(&self, fingerprint: &str, name: &str, peer: SocketAddr) -> Option<Client> {
+    async fn enter(&self, fingerprint: &str, name: &str, peer: SocketAddr) -> Option<Entry> {
+        let mut name = name;
+        if let Some(code) = name.strip_prefix(CLAIM) {
+            self.take_over(code, fingerprint).await?;
+            // The code is good for nothing any more, and of no interest.
+            name = CLAIM;
+        }
         let (row, key) = self.look_up(fingerprint).await.ok()??;
         let by = format!("ssh {} {}", row.id, row.fingerprint);
         self.app.engine.catalog().note_ssh_login(fingerprint, self.app.engine.now_ms());
@@ -135,14 +170,20 @@ impl Door for OurDoor {
         let recognised = Recognised { key: key.id, by: by.into() };
         let options = ClientOptions { url: "http://localhost".to_owned(), key: None, ca_file: None };
         let client = within::client(self.app.clone(), self.api.clone(), options, Some(recognised));
-        Some(client.expect("the address is an address"))
+        Some(Entry { client: client.expect("the address is an address"), key: row.id.to_string() })
     }
 
-    async fn shut(&self, fingerprint: &str) {
+    async fn shut(&self, fingerprint: &str, key: &str) {
         // Before the first look: what is taken away from here on is noticed.
         let mut taken_away = self.app.ssh.taken_away.subscribe();
         // Where nobody can be looked up, nobody is sent away.
-        while !matches!(self.look_up(fingerprint).await, Ok(None)) {
+        loop {
+            match self.look_up(fingerprint).await {
+                Ok(None) => return,
+                // Another API key has taken it over.
+                Ok(Some((row, _))) if row.id.as_str() != key => return,
+                Ok(Some(_)) | Err(_) => {}
+            }
             let _ = tokio::time::timeout(LOOK_AGAIN, taken_away.changed()).await;
         }
     }

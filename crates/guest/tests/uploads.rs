@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use burrow_guest::client::GuestError;
@@ -178,4 +179,25 @@ async fn a_full_disk_is_told_in_the_middle_of_a_frame() {
         other => panic!("expected a refusal, got {other:?}"),
     }
     assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn a_file_written_in_place_keeps_its_links_and_its_metadata_is_replaced() {
+    let guest = Guest::start();
+    let (path, link) = (guest.path("file"), guest.path("link"));
+    let metadata = |pairs: &[(&str, &str)]| {
+        Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+    };
+    let write = |metadata| WriteFile { in_place: true, metadata, ..new_file(path.clone()) };
+    let entry =
+        guest.write(write(metadata(&[("a", "1"), ("b", "2")])), b"longer than the next").await.unwrap();
+    let kept = !entry.metadata.is_empty();
+    assert!(!kept || Some(entry.metadata) == metadata(&[("a", "1"), ("b", "2")]));
+    fs::hard_link(&path, &link).unwrap();
+    let entry = guest.write(write(metadata(&[("b", "3")])), b"short").await.unwrap();
+    assert!(!kept || Some(entry.metadata) == metadata(&[("b", "3")]));
+    assert_eq!(fs::read(&link).unwrap(), b"short");
+    let entry = guest.write(write(metadata(&[])), &vec![7; 3 << 20]).await.unwrap();
+    assert_eq!((entry.size, entry.metadata.len()), (3 << 20, 0));
+    assert_eq!(fs::metadata(&link).unwrap().len(), 3 << 20);
 }

@@ -7,8 +7,8 @@ mod support;
 use std::fs;
 
 use burrow_guest::client::{Connection, parse};
-use burrow_guest::protocol::{ErrorCode, Frame, Request, WatchEvent, WatchEventKind, WatchFiles};
-use support::{Guest, patient};
+use burrow_guest::protocol::{ErrorCode, Frame, Request, WatchEvent, WatchEventKind, WatchFiles, WriteFile};
+use support::{Guest, new_file, patient};
 use tokio::net::TcpStream;
 
 async fn watch(guest: &Guest, path: &str, recursive: bool) -> Connection<TcpStream> {
@@ -54,6 +54,41 @@ async fn what_happens_to_a_file_is_told_in_order() {
     assert_eq!(event.from, Some(file));
     fs::remove_file(&moved).unwrap();
     until(&mut connection, WatchEventKind::Removed, &moved).await;
+}
+
+/// What a watcher hears until the file `end` is made, as kinds and names.
+async fn heard(guest: &Guest, connection: &mut Connection<TcpStream>) -> Vec<(WatchEventKind, String)> {
+    fs::create_dir(guest.path("end")).unwrap();
+    let mut events = until(connection, WatchEventKind::Created, &guest.path("end")).await;
+    events.pop();
+    fs::remove_dir(guest.path("end")).unwrap();
+    until(connection, WatchEventKind::Removed, &guest.path("end")).await;
+    let name = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+    events.iter().map(|event| (event.kind, name(&event.path))).collect()
+}
+
+#[tokio::test]
+async fn an_upload_is_told_by_its_own_name_and_once() {
+    use WatchEventKind::{Created, Written};
+    let guest = Guest::start();
+    let mut connection = watch(&guest, guest.directory.path().to_str().unwrap(), false).await;
+    let file = || "file".to_owned();
+    let in_place = |path: &str| WriteFile { in_place: true, ..new_file(guest.path(path)) };
+    guest.write(in_place("file"), b"first").await.unwrap();
+    assert_eq!(heard(&guest, &mut connection).await, [(Created, file()), (Written, file())]);
+    guest.write(in_place("file"), b"1").await.unwrap();
+    assert_eq!(heard(&guest, &mut connection).await, [(Written, file())]);
+    // Replaced as a whole, a small one and a large one.
+    for content in [vec![b'x'; 10], vec![b'x'; 9 << 20]] {
+        guest.write(new_file(guest.path("file")), &content).await.unwrap();
+        assert_eq!(heard(&guest, &mut connection).await, [(Written, file())]);
+    }
+    guest.write(new_file(guest.path("other")), b"x").await.unwrap();
+    assert_eq!(heard(&guest, &mut connection).await, [(Created, "other".to_owned())]);
+    // What is really called so is told.
+    fs::write(guest.path("#123"), "x").unwrap();
+    let odd = || "#123".to_owned();
+    assert_eq!(heard(&guest, &mut connection).await, [(Created, odd()), (Written, odd())]);
 }
 
 #[tokio::test]

@@ -40,6 +40,17 @@ pub use public_key::{BadPublicKey, Login};
 /// The exec that serves sftp inside a sandbox: the agent's own program.
 pub const SFTP_ARGV: [&str; 2] = ["/.burrow/guest", "sftp"];
 
+/// Before a code in a login name: the login is to prove that the client holds a public key, which it wants to take over.
+pub const CLAIM: &str = "claim+";
+
+/// What a login opened.
+#[derive(Debug)]
+pub struct Entry {
+    pub client: Client,
+    /// Which of the known keys it was.
+    pub key: String,
+}
+
 /// Who may come in. The daemon's side of the gateway.
 #[async_trait]
 pub trait Door: std::fmt::Debug + Send + Sync + 'static {
@@ -47,8 +58,8 @@ pub trait Door: std::fmt::Debug + Send + Sync + 'static {
     async fn knows(&self, fingerprint: &str) -> bool;
 
     /// Called once the owner has proven to hold it, with what they log in as, and from where.
-    async fn enter(&self, fingerprint: &str, name: &str, peer: SocketAddr) -> Option<Client>;
+    async fn enter(&self, fingerprint: &str, name: &str, peer: SocketAddr) -> Option<Entry>;
 
-    /// Returns when a key that opened something opens nothing any more. May be dropped at any time.
-    async fn shut(&self, fingerprint: &str);
+    /// Returns when a key that opened something, as [`Entry::key`], opens nothing any more. May be dropped at any time.
+    async fn shut(&self, fingerprint: &str, key: &str);
 }

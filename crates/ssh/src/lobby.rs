@@ -3,6 +3,8 @@
 use burrow_api::{CreateSandbox, SandboxState};
 use burrow_client::{Client, ClientError};
 
+use crate::CLAIM;
+
 /// The name that makes one; `new+IMAGE` makes one of an image.
 const NEW: &str = "new";
 
@@ -23,6 +25,8 @@ impl Found {
 pub(crate) enum NoSandbox {
     /// There is none of that name; or it is somebody else's, which is the same.
     Unknown,
+    /// The login was about a public key, which is the client's from now on.
+    Claimed,
     Failed(ClientError),
 }
 
@@ -31,6 +35,9 @@ pub(crate) async fn find(client: &Client, login: &str) -> Result<Found, NoSandbo
         let request = CreateSandbox { image, ..CreateSandbox::default() };
         let made = client.create_sandbox(&request).await.map_err(NoSandbox::Failed)?;
         return Ok(Found { id: made.id, given: made.name, is_new: true });
+    }
+    if login.starts_with(CLAIM) {
+        return Err(NoSandbox::Claimed);
     }
     if !is_reference(login) {
         return Err(NoSandbox::Unknown);

@@ -121,6 +121,10 @@ async fn start(
     let found = match visit.sandbox().await {
         Ok(found) => found,
         Err(NoSandbox::Failed(error)) => return Err(error),
+        Err(NoSandbox::Claimed) => {
+            output.tell("this SSH key is yours now: it opens what your API key opens").await;
+            return Ok(Started::Told(Ending::Code(0)));
+        }
         Err(NoSandbox::Unknown) => return unknown(visit, output, setting, &wanted).await,
     };
     let sandbox = found.id.as_str();

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gateway::Shared;
 use crate::lobby::{Found, NoSandbox};
 use crate::room::{self, may_set};
-use crate::{forward, lobby};
+use crate::{Entry, forward, lobby};
 
 /// Channels at once on one connection: shells, commands and forwarded ports.
 const CHANNELS_MAX: usize = 64;
@@ -47,7 +47,7 @@ struct Who {
     /// What stands in front of the `@`.
     name: String,
     fingerprint: String,
-    client: Client,
+    entry: Entry,
 }
 
 impl Visit {
@@ -67,7 +67,7 @@ impl Visit {
 
     /// Asks the daemon, with the rights of who logged in.
     pub(crate) fn client(&self) -> &Client {
-        &self.who.get().expect("channels are opened by those who have logged in").client
+        &self.who.get().expect("channels are opened by those who have logged in").entry.client
     }
 
     pub(crate) fn login_name(&self) -> &str {
@@ -82,7 +82,7 @@ impl Visit {
     /// Returns when the key that opened it opens nothing any more.
     pub(crate) async fn shut(&self) {
         match self.who.get() {
-            Some(who) => self.shared.door.shut(&who.fingerprint).await,
+            Some(who) => self.shared.door.shut(&who.fingerprint, &who.entry.key).await,
             None => std::future::pending().await,
         }
     }
@@ -146,12 +146,12 @@ impl Handler for Visitor {
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
         let fingerprint = fingerprint(key.public_key);
-        let Some(client) = self.visit.shared.door.enter(&fingerprint, user, self.visit.peer).await else {
+        let Some(entry) = self.visit.shared.door.enter(&fingerprint, user, self.visit.peer).await else {
             return Ok(Auth::reject());
         };
         let name = user.to_owned();
         // A second login on a connection does not exist; were there one, it would change nothing.
-        let _ = self.visit.who.set(Who { name, fingerprint, client });
+        let _ = self.visit.who.set(Who { name, fingerprint, entry });
         Ok(Auth::Accept)
     }
 

@@ -1,6 +1,6 @@
 //! Public keys that log in: each stands for an API key, and opens nothing without it.
 
-use burrow_catalog::{Catalog, CatalogError, KeyRow, SshKeyRow};
+use burrow_catalog::{Catalog, CatalogError, KeyRow, NewKey, SSH_KEYS_OF_KEY_MAX, SshKeyRow};
 use burrow_model::{Scope, SshKeyId};
 
 use crate::rows::{self, NOW};
@@ -48,4 +48,56 @@ async fn a_public_key_opens_what_its_api_key_opens_and_as_long() {
     catalog.remove_ssh_key(&tenant, &added.id).await.unwrap();
     let gone = catalog.remove_ssh_key(&tenant, &added.id).await;
     assert!(matches!(gone, Err(CatalogError::Unknown { .. })), "{gone:?}");
+}
+
+#[tokio::test]
+async fn a_key_of_a_dead_api_key_blocks_nobody() {
+    let (_directory, catalog) = open().await;
+    let tenant = catalog.default_tenant();
+    let (admin, _) = catalog.create_key(rows::key(&tenant, Scope::Admin)).await.unwrap();
+    let (dead, _) = catalog.create_key(rows::key(&tenant, Scope::Exec)).await.unwrap();
+    let (short, _) = catalog
+        .create_key(NewKey { expires_ms: Some(NOW + 10), ..rows::key(&tenant, Scope::Exec) })
+        .await
+        .unwrap();
+    catalog.insert_ssh_key(row(&dead, "SHA256:revoked")).await.unwrap();
+    catalog.insert_ssh_key(row(&short, "SHA256:expired")).await.unwrap();
+    let alive = catalog.insert_ssh_key(row(&admin, "SHA256:expired")).await;
+    assert!(matches!(alive, Err(CatalogError::SshKeyTaken)), "{alive:?}");
+    catalog.revoke_key(&tenant, &dead.id, NOW + 1).await.unwrap();
+    catalog.insert_ssh_key(row(&admin, "SHA256:revoked")).await.unwrap();
+    let later = SshKeyRow { created_ms: NOW + 10, ..row(&admin, "SHA256:expired") };
+    catalog.insert_ssh_key(later).await.unwrap();
+    for fingerprint in ["SHA256:revoked", "SHA256:expired"] {
+        let (_, key) = catalog.ssh_login(fingerprint, NOW + 10).await.unwrap().unwrap();
+        assert_eq!(key.id, admin.id, "{fingerprint}");
+    }
+}
+
+#[tokio::test]
+async fn a_proven_claim_takes_a_key_over_and_the_old_row_is_gone() {
+    let (_directory, catalog) = open().await;
+    let tenant = catalog.default_tenant();
+    let (first, _) = catalog.create_key(rows::key(&tenant, Scope::Admin)).await.unwrap();
+    let (second, _) = catalog.create_key(rows::key(&tenant, Scope::Exec)).await.unwrap();
+    catalog.insert_ssh_key(row(&first, "SHA256:one")).await.unwrap();
+    let taken = catalog.take_over_ssh_key(row(&second, "SHA256:one")).await.unwrap();
+    let (found, key) = catalog.ssh_login("SHA256:one", NOW).await.unwrap().unwrap();
+    assert_eq!((&found.id, &key.id), (&taken.id, &second.id));
+    let all = catalog.list_ssh_keys(&tenant, None, rows::page(10)).await.unwrap().rows;
+    assert_eq!(all, [taken]);
+}
+
+#[tokio::test]
+async fn an_api_key_has_a_bounded_number_of_public_keys() {
+    let (_directory, catalog) = open().await;
+    let tenant = catalog.default_tenant();
+    let (greedy, _) = catalog.create_key(rows::key(&tenant, Scope::Exec)).await.unwrap();
+    let (other, _) = catalog.create_key(rows::key(&tenant, Scope::Exec)).await.unwrap();
+    for number in 0..SSH_KEYS_OF_KEY_MAX {
+        catalog.insert_ssh_key(row(&greedy, &format!("SHA256:{number}"))).await.unwrap();
+    }
+    let refused = catalog.insert_ssh_key(row(&greedy, "SHA256:more")).await;
+    assert!(matches!(refused, Err(CatalogError::TooManySshKeysOfKey)), "{refused:?}");
+    catalog.insert_ssh_key(row(&other, "SHA256:more")).await.unwrap();
 }

@@ -59,6 +59,26 @@ fn a_key_opens_what_the_api_key_opens_that_added_it() {
     daemon.ok(&["key", "revoke", bound["key"]["id"].as_str().unwrap()]);
     assert_eq!(client.exec("web", "true").status.code(), Some(255));
 
+    // The row of a dead API key is in nobody's way. Who proves to hold the private key takes a public key over.
+    daemon.ok(&["ssh-key", "add", public]);
+    assert_eq!(client.ok("other", "hostname"), "other\n");
+    let owner = daemon.json(&["key", "create", "owner", "--sandbox", "web", "--json"]);
+    let mut add = daemon.command(&["ssh-key", "add", public]);
+    let refused = add.env("BURROW_API_KEY", owner["secret"].as_str().unwrap()).output().unwrap();
+    let said = text(&refused.stderr);
+    let login = said.split_whitespace().find(|word| word.starts_with("claim+")).expect(&said);
+    let login = login.split('@').next().unwrap();
+    assert_eq!(SshClient::known(&daemon).exec(login, "true").status.code(), Some(255), "with another key");
+    let claimed = client.exec(login, "true");
+    assert!(claimed.status.success() && text(&claimed.stderr).contains("yours now"), "{claimed:?}");
+    assert_eq!(client.ok("web", "hostname"), "web\n");
+    assert_eq!(
+        client.exec("other", "hostname").status.code(),
+        Some(1),
+        "it stands for the other API key now"
+    );
+    assert_eq!(client.exec(login, "true").status.code(), Some(255), "a code is good once");
+
     // And the log says who it was.
     let log = daemon.json(&["audit", "ls", "--json"]);
     for action in ["ssh.login", "exec.start"] {

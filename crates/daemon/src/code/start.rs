@@ -106,6 +106,8 @@ async fn put(guest: &Guest) -> Result<(), ApiError> {
             parents: true,
             offset: None,
             sync: false,
+            in_place: false,
+            metadata: None,
         };
         upload::<FileEntry>(guest, &Request::Write(write), Body::from(text)).await?;
     }

@@ -119,7 +119,7 @@ impl Query {
             && self.metadata.iter().all(|either| either.iter().any(has))
             && (self.states.is_empty() || self.states.iter().any(|state| state == show::state(row)))
             && self.template.as_ref().is_none_or(|template| *template == image)
-            && self.started_after_ms.is_none_or(|after| show::started_ms(row) > after)
+            && self.started_after_ms.is_none_or(|after| show::started_ms(row) >= after)
     }
 }
 

@@ -350,6 +350,7 @@ fn code_of_catalog(error: &CatalogError) -> ErrorCode {
         | CatalogError::TooManySpaces
         | CatalogError::TooManySecrets
         | CatalogError::TooManySshKeys
+        | CatalogError::TooManySshKeysOfKey
         | CatalogError::SshKeyTaken
         | CatalogError::ShelfNameTaken { .. }
         | CatalogError::ShelfSnapshotNameTaken { .. }

@@ -179,7 +179,8 @@ pub(crate) async fn write(
     }
     let guest = guest(&app, &caller, &path).await?;
     let WriteParams { path, user, parents, offset, sync, .. } = params;
-    let request = Request::Write(WriteFile { path, mode, user, parents, offset, sync });
+    let (in_place, metadata) = (false, None);
+    let request = Request::Write(WriteFile { path, mode, user, parents, offset, sync, in_place, metadata });
     Ok(Json(convert::file_entry(upload(&guest, &request, body).await?)))
 }
 

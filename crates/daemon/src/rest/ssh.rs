@@ -1,5 +1,6 @@
 //! The SSH gateway, and the public keys by which people log in. What a login may do, the API key that added its key says.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Json;
@@ -17,6 +18,7 @@ use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
 use super::refusals::{Common, Named, WithBody};
 use super::{App, PageParams, Segments, page};
+use crate::ssh::LIFE_MS;
 
 /// Characters of a key's name.
 const NAME_LENGTH_MAX: usize = 100;
@@ -59,12 +61,31 @@ pub(crate) async fn add(
         created_ms: app.engine.now_ms(),
         last_used_ms: None,
     };
-    let row = app.engine.catalog().insert_ssh_key(row).await?;
+    let row = match app.engine.catalog().insert_ssh_key(row.clone()).await {
+        Err(CatalogError::SshKeyTaken) => return Err(taken(&app, row)),
+        outcome => outcome?,
+    };
     if let Some(trace) = caller.trace() {
         trace.target(row.id.as_str());
     }
     tracing::info!(key = %row.id, fingerprint = row.fingerprint, "SSH key added");
     Ok((StatusCode::CREATED, Json(told(row))))
+}
+
+/// The public key is another API key's. Who holds its private key can take it over, by a login that proves it.
+fn taken(app: &App, row: SshKeyRow) -> ApiError {
+    let error = ApiError::from(CatalogError::SshKeyTaken);
+    let Some(address) = app.ssh.told().address.and_then(|text| text.parse::<SocketAddr>().ok()) else {
+        return error;
+    };
+    let code = app.ssh.claims.begin(row, app.engine.now_ms());
+    // An address to listen on everywhere is none to connect to.
+    let host = if address.ip().is_unspecified() { "HOST".to_owned() } else { address.ip().to_string() };
+    let minutes = LIFE_MS / 60_000;
+    error.hint(format!(
+        "to take it over, prove within {minutes} minutes that you hold its private key: `ssh -p {} claim+{code}@{host}`",
+        address.port()
+    ))
 }
 
 #[utoipa::path(

@@ -12,7 +12,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::exchange::Exchange;
 use super::rest::Lent;
-use super::scrub::{Forms, Scrubber};
+use super::scrub::{Forms, Hits, Scrubber};
 use super::upstream::Lease;
 
 /// What a program sends. A placeholder in it ends the request, and so does a budget that is used up.
@@ -107,11 +107,11 @@ impl Body for Answer {
     }
 }
 
-/// What a host answers, without the secret that went to it (E-S2). Dropping it before its end drops what it holds.
+/// The body of a host's answer, without any secret of the sandbox (E-S2, E-S21). Dropping it before its end drops what it holds.
 #[derive(Debug)]
 pub(super) struct ResponseBody {
     inner: Incoming,
-    /// With a secret only.
+    /// Only where the sandbox has secrets.
     scrubber: Option<Scrubber>,
     forms: Option<Forms>,
     /// Of gRPC, whose messages are answered one by one.
@@ -149,16 +149,21 @@ impl ResponseBody {
     fn scrub(&mut self, data: Bytes) -> Bytes {
         self.exchange.comes_in(data.len());
         let Some(scrubber) = &mut self.scrubber else { return data };
-        match &mut self.messages {
+        let clean = match &mut self.messages {
             None => scrubber.push(data),
             Some(messages) => messages.scrub(data, scrubber),
-        }
+        };
+        self.exchange.scrubbed(&scrubber.take_hits());
+        clean
     }
 
     fn rest(&mut self) -> Bytes {
         self.ended = true;
         self.whole = true;
-        self.scrubber.as_mut().map(Scrubber::end).unwrap_or_default()
+        let Some(scrubber) = &mut self.scrubber else { return Bytes::new() };
+        let rest = scrubber.end();
+        self.exchange.scrubbed(&scrubber.take_hits());
+        rest
     }
 }
 
@@ -177,9 +182,9 @@ impl Body for ResponseBody {
                     Ok(data) => this.scrub(data),
                     Err(frame) => {
                         let mut trailers = frame.into_trailers().unwrap_or_default();
-                        let blotted =
-                            this.forms.as_ref().map_or(0, |forms| blot_headers(&mut trailers, forms));
-                        this.exchange.scrubbed(blotted);
+                        if let Some(forms) = &this.forms {
+                            this.exchange.scrubbed(&blot_headers(&mut trailers, forms));
+                        }
                         this.trailers = Some(trailers);
                         this.rest()
                     }
@@ -221,9 +226,6 @@ impl Drop for ResponseBody {
     fn drop(&mut self) {
         // Of a body with a length this is known before anybody asks for what comes behind it; of others it is not.
         let whole = self.whole || (!self.ended && self.inner.is_end_stream());
-        if let Some(scrubber) = &self.scrubber {
-            self.exchange.scrubbed(scrubber.found);
-        }
         if let Some(lease) = self.lease.take().filter(|_| whole) {
             lease.give_back();
         }
@@ -268,24 +270,26 @@ impl Messages {
     }
 }
 
-/// Blots secrets out of headers or trailers, and says how many. A name that holds one goes with its value.
-pub(super) fn blot_headers(headers: &mut HeaderMap, forms: &Forms) -> u64 {
-    let mut count = 0;
+/// Blots secrets out of headers or trailers, and says which. A name that holds one goes with its value.
+pub(super) fn blot_headers(headers: &mut HeaderMap, forms: &Forms) -> Hits {
+    let mut hits = Hits::default();
     for value in headers.values_mut() {
-        if let Some(clean) = forms.blot(value.as_bytes()) {
-            count += 1;
+        if let Some(clean) = forms.blot_counted(value.as_bytes(), &mut hits) {
             *value = HeaderValue::from_bytes(&clean).unwrap_or(HeaderValue::from_static("*"));
         }
     }
     // Names have lost their case, so it cannot matter here.
     let folded = forms.folded();
-    let treacherous: Vec<_> =
-        headers.keys().filter(|name| folded.are_in(name.as_str().as_bytes())).cloned().collect();
-    for name in treacherous {
-        headers.remove(name);
-        count += 1;
+    let mut named = Vec::new();
+    for name in headers.keys() {
+        if folded.blot_counted(name.as_str().as_bytes(), &mut hits).is_some() {
+            named.push(name.clone());
+        }
     }
-    count
+    for name in named {
+        headers.remove(name);
+    }
+    hits
 }
 
 #[cfg(test)]
@@ -316,7 +320,8 @@ mod tests {
         headers.insert("location", "https://evil.example/?t=Token-12345".parse().unwrap());
         headers.insert("x-token-12345", "1".parse().unwrap());
         headers.insert("x-fine", "1".parse().unwrap());
-        assert_eq!(blot_headers(&mut headers, &forms), 2);
+        let hits = blot_headers(&mut headers, &forms);
+        assert_eq!(hits.iter().map(|(_, count)| count).sum::<u64>(), 2);
         assert_eq!(headers["location"], "https://evil.example/?t=***********");
         assert!(!headers.contains_key("x-token-12345") && headers.contains_key("x-fine"));
     }

@@ -4,6 +4,7 @@
 //! secret goes along), and when its answer has ended (`egress.allow` with outcome `done` or `failed`, with its status, sizes
 //! and duration). What else happens to it has events of its own.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use burrow_model::network::RequestRule;
 use http::StatusCode;
 
 use super::judge::Refusal;
+use super::scrub::Hits;
 use crate::audit::Audit;
 use crate::clock::{epoch_ms, monotonic_ms};
 use crate::sandbox::Sandbox;
@@ -24,11 +26,16 @@ pub(super) struct Exchange {
     audit: Arc<Audit>,
     rule: RequestRule,
     event: Event,
+    /// The names of the sandbox's secrets, by the index of their grant.
+    names: Arc<[String]>,
     began_ms: u64,
     status: AtomicU16,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    /// How often the secret that went along came back.
     scrubbed: AtomicU64,
+    /// Other secrets that came back, by the index of their grant: an alarm was raised for each.
+    alarmed: Mutex<BTreeSet<u16>>,
     over: AtomicBool,
     /// Why its body was not sent to the end.
     trouble: Mutex<Option<Refusal>>,
@@ -66,6 +73,7 @@ impl Exchange {
         sandbox: Arc<Sandbox>,
         audit: Arc<Audit>,
         rule: RequestRule,
+        names: Arc<[String]>,
         described: &Described<'_>,
     ) -> Arc<Self> {
         let action = if described.secret.is_some() { Action::EgressInject } else { Action::EgressAllow };
@@ -75,11 +83,13 @@ impl Exchange {
             audit,
             rule,
             event,
+            names,
             began_ms: monotonic_ms(),
             status: AtomicU16::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             scrubbed: AtomicU64::new(0),
+            alarmed: Mutex::default(),
             over: AtomicBool::new(false),
             trouble: Mutex::new(None),
         })
@@ -105,8 +115,38 @@ impl Exchange {
         self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn scrubbed(&self, count: u64) {
-        self.scrubbed.fetch_add(count, Ordering::Relaxed);
+    /// Forms of secrets were removed from the answer. Raises an alarm for a secret that the request did not carry: a host
+    /// has stored or forwarded it (E-S21).
+    pub(super) fn scrubbed(&self, hits: &Hits) {
+        if hits.is_empty() {
+            return;
+        }
+        for (owners, count) in hits.iter() {
+            let name = |owner: &u16| self.names.get(usize::from(*owner)).map(String::as_str);
+            let sent = self.event.secret.as_ref().map(Text::as_str);
+            if sent.is_some() && owners.iter().any(|owner| name(owner) == sent) {
+                self.scrubbed.fetch_add(count, Ordering::Relaxed);
+                continue;
+            }
+            let Some(first) = owners.first() else { continue };
+            if self.alarmed.lock().unwrap_or_else(PoisonError::into_inner).insert(*first) {
+                self.raise_alarm(name(first));
+            }
+        }
+    }
+
+    fn raise_alarm(&self, secret: Option<&str>) {
+        let status = Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0);
+        let reason = "the answer held a secret that its request did not carry; it was removed";
+        self.audit.note(Event {
+            at_ms: epoch_ms(),
+            action: Action::EgressAlarm,
+            outcome: Outcome::Done,
+            secret: secret.map(Text::from),
+            status,
+            reason: Some(reason.into()),
+            ..self.event.clone()
+        });
     }
 
     pub(super) fn answered(&self, status: StatusCode) {

@@ -12,7 +12,8 @@
 //! Invariants:
 //! - A secret goes only where the rules *and* its owner's ceiling say, over TLS that was verified, after the event that
 //!   tells of it is on disk.
-//! - No answer to a request with a secret reaches the sandbox unscrubbed; what cannot be read is not passed on.
+//! - Where a sandbox has secrets, no answer of any intercepted host reaches it unscrubbed: all forms of all its secrets are
+//!   removed, whether the request carried one or not. An answer that cannot be read is not passed on.
 //! - A connection to a host is used for one sandbox and one secret.
 //! - When rules or secrets about a host change, its open connections are reset.
 //!
@@ -100,8 +101,10 @@ struct Compiled {
     own: Forms,
     /// Those, and the mark that every placeholder bears, whosever it is (E-S7).
     placeholders: Forms,
-    /// The forms of each grant's secret, in their order.
-    secrets: Vec<Forms>,
+    /// The forms of all granted secrets; the owner of a form is the index of its grant. `None` where nothing is granted.
+    secrets: Option<Forms>,
+    /// The names of the grants, in their order.
+    names: Arc<[String]>,
 }
 
 impl Intercept {
@@ -147,7 +150,9 @@ impl Intercept {
         let compiled = Arc::new(Compiled {
             own: Forms::any_case(own.clone()),
             placeholders: Forms::any_case(own.chain([PLACEHOLDER_MARK.as_bytes()])),
-            secrets: grants.iter().map(service::forms_of).collect(),
+            secrets: (!grants.is_empty())
+                .then(|| Forms::of_each(&grants.iter().map(service::values_of).collect::<Vec<_>>())),
+            names: grants.iter().map(|grant| grant.name.to_string()).collect(),
         });
         *kept = Some((policy.clone(), Arc::clone(&compiled)));
         compiled

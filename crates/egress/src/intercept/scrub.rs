@@ -14,6 +14,7 @@
 //! A protocol whose messages are answered one by one would wait forever for a last byte that looks like the beginning of a
 //! secret. At the end of a message up to [`SHOWN_MAX`] such bytes are passed on; they still count as the beginning.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -37,7 +38,10 @@ pub(super) struct Forms {
 }
 
 struct Inner {
+    /// Sorted, without repeats.
     forms: Vec<Form>,
+    /// The owners of each form: indexes into the list of secrets that the forms were made of.
+    owners: Vec<Owners>,
     /// The pairs of bytes that any form begins with.
     begins: Pairs,
     /// The pairs of bytes that stand near the beginning of any form, `stride` of each.
@@ -57,11 +61,36 @@ impl std::fmt::Debug for Forms {
     }
 }
 
+/// The secrets that one form belongs to. Two secrets with the same value share all their forms.
+pub(super) type Owners = Arc<[u16]>;
+
+/// How often forms were found, by the secrets they belong to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hits(BTreeMap<Owners, u64>);
+
+impl Hits {
+    fn add(&mut self, owners: &Owners, count: u64) {
+        *self.0.entry(Arc::clone(owners)).or_default() += count;
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        other.0.iter().for_each(|(owners, count)| self.add(owners, *count));
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Owners, u64)> {
+        self.0.iter().map(|(owners, count)| (owners, *count))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// What stands at one place of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Nothing,
-    /// A form of this length.
+    /// The form with this index.
     Form(usize),
     /// More bytes are needed to say.
     Undecided,
@@ -69,20 +98,43 @@ enum At {
 
 impl Forms {
     /// The forms of `secrets`, as they are.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn exact<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        Self::new(secrets.into_iter().flat_map(forms::of).collect(), false)
+        Self::new(secrets.into_iter().flat_map(forms::of).map(|form| (form, 0)).collect(), false)
+    }
+
+    /// The forms of several secrets, as they are. Each secret has one or more values; its position is its owner index.
+    pub(super) fn of_each(secrets: &[Vec<Zeroizing<Vec<u8>>>]) -> Self {
+        let mut owned = Vec::new();
+        for (owner, values) in (0..=u16::MAX).zip(secrets) {
+            let forms = values.iter().flat_map(|value| forms::of(value));
+            owned.extend(forms.map(|form| (form, owner)));
+        }
+        Self::new(owned, false)
     }
 
     /// The forms of `secrets`, in upper, lower or mixed case.
     pub(super) fn any_case<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut forms: Vec<Form> = secrets.into_iter().flat_map(forms::of).collect();
-        forms.iter_mut().for_each(|form| form.make_ascii_lowercase());
+        let mut forms: Vec<(Form, u16)> =
+            secrets.into_iter().flat_map(forms::of).map(|form| (form, 0)).collect();
+        forms.iter_mut().for_each(|(form, _)| form.make_ascii_lowercase());
         Self::new(forms, true)
     }
 
-    fn new(mut forms: Vec<Form>, folded: bool) -> Self {
-        forms.sort_unstable_by(|a, b| a[..].cmp(&b[..]));
-        forms.dedup();
+    fn new(mut owned: Vec<(Form, u16)>, folded: bool) -> Self {
+        owned.sort_unstable_by(|a, b| (&a.0[..], a.1).cmp(&(&b.0[..], b.1)));
+        owned.dedup();
+        let (mut forms, mut owners) = (Vec::<Form>::new(), Vec::<Vec<u16>>::new());
+        for (form, owner) in owned {
+            match owners.last_mut().filter(|_| forms.last() == Some(&form)) {
+                Some(same) => same.push(owner),
+                None => {
+                    forms.push(form);
+                    owners.push(vec![owner]);
+                }
+            }
+        }
+        let owners = owners.into_iter().map(Owners::from).collect();
         let stride = forms.iter().map(|form| form.len()).min().unwrap_or(0).saturating_sub(1);
         let stride = STRIDES.into_iter().find(|allowed| *allowed <= stride).unwrap_or(1);
         let (mut begins, mut near) = (Pairs::none(), Pairs::none());
@@ -92,15 +144,19 @@ impl Forms {
         }
         let longest = forms.iter().map(|form| form.len()).max().unwrap_or(0);
         let any_case = OnceLock::new();
-        Self { inner: Arc::new(Inner { forms, begins, near, stride, folded, longest, any_case }) }
+        Self { inner: Arc::new(Inner { forms, owners, begins, near, stride, folded, longest, any_case }) }
     }
 
     /// The same, without regard to case.
     pub(super) fn folded(&self) -> &Self {
         self.inner.any_case.get_or_init(|| {
-            let mut forms = self.inner.forms.clone();
-            forms.iter_mut().for_each(|form| form.make_ascii_lowercase());
-            Self::new(forms, true)
+            let mut owned = Vec::new();
+            for (form, owners) in self.inner.forms.iter().zip(&self.inner.owners) {
+                let mut form = form.clone();
+                form.make_ascii_lowercase();
+                owned.extend(owners.iter().map(|owner| (form.clone(), *owner)));
+            }
+            Self::new(owned, true)
         })
     }
 
@@ -115,12 +171,18 @@ impl Forms {
 
     /// `bytes`, which are all there is, without any form; `None` where there is none in it.
     pub(super) fn blot(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        self.blot_counted(bytes, &mut Hits::default())
+    }
+
+    /// The same, and adds the forms it found to `hits`.
+    pub(super) fn blot_counted(&self, bytes: &[u8], hits: &mut Hits) -> Option<Vec<u8>> {
         if !self.are_in(bytes) {
             return None;
         }
         let mut scrubber = Scrubber::new(self.clone());
         let mut clean = scrubber.push(Bytes::copy_from_slice(bytes)).to_vec();
         clean.extend_from_slice(&scrubber.end());
+        hits.merge(&scrubber.hits);
         (scrubber.found > 0).then_some(clean)
     }
 
@@ -136,12 +198,15 @@ impl Forms {
         if !possible {
             return At::Nothing;
         }
-        let (mut longest, mut undecided) = (0, 0);
-        for form in self.inner.forms.iter().filter(|form| form[0] == first) {
+        let (mut longest, mut undecided, mut found) = (0, 0, 0);
+        let from = self.inner.forms.partition_point(|form| form[0] < first);
+        let forms = self.inner.forms[from..].iter().take_while(|form| form[0] == first);
+        for (index, form) in (from..).zip(forms) {
             let common = form.len().min(rest.len());
             let same = form[..common].iter().zip(rest).all(|(own, given)| *own == fold(*given));
             match same {
-                true if common == form.len() => longest = longest.max(common),
+                true if common == form.len() && common > longest => (longest, found) = (common, index),
+                true if common == form.len() => {}
                 true => undecided = undecided.max(form.len()),
                 false => {}
             }
@@ -150,7 +215,7 @@ impl Forms {
         match (longest, undecided > longest && !ended) {
             (_, true) => At::Undecided,
             (0, false) => At::Nothing,
-            (length, false) => At::Form(length),
+            (_, false) => At::Form(found),
         }
     }
 
@@ -227,6 +292,8 @@ pub(super) struct Scrubber {
     shown: usize,
     /// How many forms were blotted out.
     pub(super) found: u64,
+    /// The same by secret, since somebody last took it.
+    hits: Hits,
 }
 
 impl std::fmt::Debug for Scrubber {
@@ -237,7 +304,7 @@ impl std::fmt::Debug for Scrubber {
 
 impl Scrubber {
     pub(super) fn new(forms: Forms) -> Self {
-        Self { forms, held: Zeroizing::default(), shown: 0, found: 0 }
+        Self { forms, held: Zeroizing::default(), shown: 0, found: 0, hits: Hits::default() }
     }
 
     /// Takes the next piece, and gives what is decided.
@@ -271,6 +338,11 @@ impl Scrubber {
         free
     }
 
+    /// The forms that were blotted out since the last call, by secret.
+    pub(super) fn take_hits(&mut self) -> Hits {
+        std::mem::take(&mut self.hits)
+    }
+
     /// How many bytes are held that were not passed on.
     pub(super) fn held(&self) -> usize {
         self.held.len() - self.shown.min(self.held.len())
@@ -291,9 +363,11 @@ impl Scrubber {
         let mut decided = whole.len();
         while let Some((at, found)) = self.forms.find(&whole, place, ended) {
             match found {
-                At::Form(length) => {
+                At::Form(form) => {
+                    let length = self.forms.inner.forms[form].len();
                     whole[at..at + length].fill(BLOT);
                     self.found += 1;
+                    self.hits.add(&self.forms.inner.owners[form], 1);
                     place = at + length;
                 }
                 At::Undecided => {
@@ -364,6 +438,23 @@ mod tests {
             prop_assert_eq!(whole.len(), text.len());
             prop_assert!(!forms.are_in(&whole));
         }
+    }
+
+    #[test]
+    fn hits_name_every_secret_that_has_the_form() {
+        let values = |text: &str| vec![Zeroizing::new(text.as_bytes().to_vec())];
+        let forms = Forms::of_each(&[values("token-12345"), values("other-67890"), values("token-12345")]);
+        let mut scrubber = Scrubber::new(forms.clone());
+        let clean = scrubber.push(Bytes::from_static(b"a token-12345 b other-67890 token-12345 c"));
+        assert_eq!(&clean[..], b"a *********** b *********** *********** c");
+        let hits = scrubber.take_hits();
+        let hits: Vec<(Vec<u16>, u64)> =
+            hits.iter().map(|(owners, count)| (owners.to_vec(), count)).collect();
+        assert_eq!(hits, [(vec![0, 2], 2), (vec![1], 1)]);
+        assert!(scrubber.take_hits().is_empty());
+        let mut hits = Hits::default();
+        assert!(forms.folded().blot_counted(b"x-OTHER-67890", &mut hits).is_some());
+        assert_eq!(hits.iter().map(|(owners, _)| owners.to_vec()).collect::<Vec<_>>(), [[1]]);
     }
 
     #[test]

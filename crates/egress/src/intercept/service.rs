@@ -14,6 +14,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use zeroize::Zeroizing;
 
 use super::approvals::{Decided, Waiting};
 use super::body::{Answer, RequestBody, ResponseBody, blot_headers};
@@ -22,7 +23,6 @@ use super::exchange::{Described, Exchange, action_of};
 use super::guard::Gate;
 use super::judge::{self, Asked, Placeholders, Refusal, Ruled};
 use super::rest::{Kept, Lent, Rest};
-use super::scrub::Forms;
 use super::upstream::{self, Key, Lease};
 use super::{Compiled, path, slots, websocket};
 use crate::clock::monotonic_ms;
@@ -60,25 +60,20 @@ struct Judged<'a> {
     ruled: Ruled<'a>,
     policy: &'a Policy,
     compiled: Arc<Compiled>,
-    /// Of the grant that goes along.
-    secrets: Option<Forms>,
     exchange: Arc<Exchange>,
     path: String,
 }
 
-/// The forms to look for in answers. A client certificate's key is shown to nobody, so nobody can send it back.
-pub(super) fn forms_of(grant: &Grant) -> Forms {
+/// The values of a grant to look for in answers. A client certificate's key is sent to no host, so none can return it.
+pub(super) fn values_of(grant: &Grant) -> Vec<Zeroizing<Vec<u8>>> {
+    let value = || Zeroizing::new(grant.value.expose().to_vec());
     match &grant.slot {
-        Slot::ClientCert => Forms::exact([]),
+        Slot::ClientCert => Vec::new(),
         Slot::Basic { user } => {
-            let pair =
-                zeroize::Zeroizing::new([user.as_str().as_bytes(), b":", grant.value.expose()].concat());
-            let encoded = zeroize::Zeroizing::new(data_encoding::BASE64.encode(&pair));
-            Forms::exact([grant.value.expose(), encoded.as_bytes()])
+            let pair = Zeroizing::new([user.as_str().as_bytes(), b":", grant.value.expose()].concat());
+            vec![value(), Zeroizing::new(data_encoding::BASE64.encode(&pair).into_bytes())]
         }
-        Slot::Header { .. } | Slot::GrpcMetadata { .. } | Slot::Query { .. } => {
-            Forms::exact([grant.value.expose()])
-        }
+        Slot::Header { .. } | Slot::GrpcMetadata { .. } | Slot::Query { .. } => vec![value()],
     }
 }
 
@@ -156,17 +151,15 @@ impl Conversation {
             // Before it is written down that it goes along.
             slots::check_fits(grant, headers).map_err(|error| Refusal::forbidden(error.to_string()))?;
         }
-        let place =
-            ruled.grant.and_then(|grant| directives.grants.iter().position(|own| std::ptr::eq(own, grant)));
-        let secrets = place.and_then(|place| compiled.secrets.get(place)).cloned();
         let described = self.described(directives, method, &path, Some(&ruled));
         let exchange = Exchange::new(
             Arc::clone(&self.sandbox),
             Arc::clone(&self.shared.audit),
             ruled.rule.clone(),
+            Arc::clone(&compiled.names),
             &described,
         );
-        Ok(Judged { ruled, policy, compiled, secrets, exchange, path })
+        Ok(Judged { ruled, policy, compiled, exchange, path })
     }
 
     fn described<'a>(
@@ -262,7 +255,8 @@ impl Conversation {
         let (response, lease) = sent.await.map_err(|error| self.failed(&judged, &error.to_string()))?;
         let (parts, body) = self.prepare_answer(response, &judged)?;
         let is_grpc = slots::is_grpc(&parts.headers);
-        let body = ResponseBody::new(body, judged.secrets, is_grpc, lease, judged.exchange);
+        let secrets = judged.compiled.secrets.clone();
+        let body = ResponseBody::new(body, secrets, is_grpc, lease, judged.exchange);
         Ok(Response::from_parts(parts, Answer::Theirs(Box::new(body))))
     }
 
@@ -284,7 +278,8 @@ impl Conversation {
         let (mut response, lease) = sent.await.map_err(|error| self.failed(&judged, &error.to_string()))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let (parts, body) = self.prepare_answer(response, &judged)?;
-            let body = ResponseBody::new(body, judged.secrets, false, lease, judged.exchange);
+            let secrets = judged.compiled.secrets.clone();
+            let body = ResponseBody::new(body, secrets, false, lease, judged.exchange);
             return Ok(Response::from_parts(parts, Answer::Theirs(Box::new(body))));
         }
         if response.headers().contains_key("sec-websocket-extensions") {
@@ -306,20 +301,20 @@ impl Conversation {
         judged: Judged<'_>,
     ) {
         self.gate.open();
-        let Judged { compiled, secrets, exchange, .. } = judged;
+        let Judged { compiled, exchange, .. } = judged;
         let intercepted = Arc::clone(&self.intercepted);
         self.intercepted.tasks().spawn(async move {
             // The task of the connection to the host goes on for as long as this is kept.
             let _lease = lease;
             let (Ok(client), Ok(host)) = tokio::join!(client, host) else { return exchange.ended(false) };
             let (client, host) = (TokioIo::new(client), TokioIo::new(host));
-            let placeholders = compiled.placeholders.clone();
+            let (placeholders, secrets) = (compiled.placeholders.clone(), compiled.secrets.clone());
             websocket::run(client, host, placeholders, secrets, exchange).await;
             drop(intercepted);
         });
     }
 
-    /// Takes out of an answer's head what must not come back, and refuses what could not be looked through (E-S3).
+    /// Removes the secrets from an answer's head, and refuses an answer that cannot be scrubbed (E-S3, E-S21).
     fn prepare_answer(
         &self,
         response: Response<Incoming>,
@@ -327,21 +322,25 @@ impl Conversation {
     ) -> Result<(http::response::Parts, Incoming), Refusal> {
         let (mut parts, body) = response.into_parts();
         judged.exchange.answered(parts.status);
+        let other_than = |name: &str, plain: &[u8]| {
+            let mut values = parts.headers.get_all(name).iter();
+            values.any(|value| !value.as_bytes().eq_ignore_ascii_case(plain))
+        };
+        if judged.compiled.secrets.is_some()
+            && (other_than("content-encoding", b"identity")
+                || other_than("grpc-encoding", b"identity")
+                || other_than("transfer-encoding", b"chunked"))
+        {
+            return Err(self.failed(judged, "it answered in an encoding that was not asked for"));
+        }
         for name in NOT_PASSED_BACK {
             parts.headers.remove(name);
         }
         parts.version = Version::HTTP_11;
         // The words of a status line are the host's to choose, and would be passed on.
         parts.extensions.clear();
-        if let Some(forms) = &judged.secrets {
-            let encoded = |name: &str| {
-                let mut values = parts.headers.get_all(name).iter();
-                values.any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
-            };
-            if encoded("content-encoding") || encoded("grpc-encoding") {
-                return Err(self.failed(judged, "it answered in an encoding that was not asked for"));
-            }
-            judged.exchange.scrubbed(blot_headers(&mut parts.headers, forms));
+        if let Some(forms) = &judged.compiled.secrets {
+            judged.exchange.scrubbed(&blot_headers(&mut parts.headers, forms));
         }
         Ok((parts, body))
     }
@@ -418,6 +417,9 @@ fn prepare(mut parts: Parts, body: Lent, judged: &Judged<'_>) -> Result<Request<
     parts.headers.remove(header::HOST);
     parts.extensions.clear();
     let mut query = parts.uri.query().map(str::to_owned);
+    if judged.compiled.secrets.is_some() {
+        slots::ask_for_readable(&mut parts.headers);
+    }
     if let Some(grant) = judged.ruled.grant {
         query = slots::inject(grant, &mut parts.headers, query.as_deref())
             .map_err(|error| Refusal::forbidden(error.to_string()))?;

@@ -12,7 +12,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::exchange::Exchange;
-use super::scrub::{Forms, Scrubber};
+use super::scrub::{Forms, Hits, Scrubber};
 
 /// Read at a time.
 const PIECE: usize = 16 * 1024;
@@ -58,8 +58,8 @@ pub(super) async fn bridge(
             let passed = match &mut frames {
                 None => piece,
                 Some(frames) => {
-                    let (passed, found) = frames.push(piece)?;
-                    exchange.scrubbed(found);
+                    let (passed, _) = frames.push(piece)?;
+                    exchange.scrubbed(&frames.take_hits());
                     passed
                 }
             };
@@ -104,6 +104,8 @@ pub(super) struct Frames {
     forms: Forms,
     /// Of all messages, one after the other.
     messages: Scrubber,
+    /// Forms found in frames of control.
+    control_hits: Hits,
     /// The side has said goodbye: no message follows.
     closed: bool,
     header: Vec<u8>,
@@ -133,7 +135,26 @@ impl Frames {
     pub(super) fn new(forms: Forms, side: Side) -> Self {
         let messages = Scrubber::new(forms.clone());
         let (header, between) = (Vec::new(), VecDeque::new());
-        Self { side, forms, messages, closed: false, header, frame: None, came: 0, passed: 0, between }
+        let control_hits = Hits::default();
+        Self {
+            side,
+            forms,
+            messages,
+            control_hits,
+            closed: false,
+            header,
+            frame: None,
+            came: 0,
+            passed: 0,
+            between,
+        }
+    }
+
+    /// The forms that were found since the last call, by secret.
+    pub(super) fn take_hits(&mut self) -> Hits {
+        let mut hits = std::mem::take(&mut self.control_hits);
+        hits.merge(&self.messages.take_hits());
+        hits
     }
 
     /// Takes bytes; gives what may be passed on, and how many forms were found.
@@ -183,7 +204,7 @@ impl Frames {
                 self.put(&rest, clean);
             }
         }
-        let blotted = self.forms.blot(&content);
+        let blotted = self.forms.blot_counted(&content, &mut self.control_hits);
         let found = u64::from(blotted.is_some());
         self.put_between(masked(blotted.unwrap_or(content), frame.mask), clean)?;
         Ok(found)

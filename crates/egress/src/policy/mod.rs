@@ -23,7 +23,7 @@ use burrow_model::network::{RuleMode, RuleProtocol, SETS_MAX};
 use burrow_model::{EgressRule, HostName, HostPattern, IpRange, Name, NetworkMode, NetworkPolicy};
 use serde::{Deserialize, Serialize};
 
-use crate::{Directives, Grant};
+use crate::Directives;
 
 pub use denial::Denial;
 pub use ranges::AddressKind;
@@ -243,7 +243,7 @@ impl Policy {
     }
 
     /// Whether what is done to requests for `destination` is the same here and in `other`: who trusts whom, the rules
-    /// about the host, and the secrets that may go into them or are looked for. Flows of which it is not are reset.
+    /// about the host, and the secrets: every answer is scrubbed of all of them. Flows of which it is not are reset.
     pub(crate) fn treats_alike(&self, other: &Self, destination: &Destination) -> bool {
         let Host::Name(name) = &destination.host else { return true };
         let view = |policy: &Self| {
@@ -254,14 +254,7 @@ impl Policy {
                 .filter(|rule| rule.scope.covers_host(name, destination.port))
                 .cloned()
                 .collect();
-            let concerns = |grant: &&Grant| {
-                let named = rules.iter().any(|rule| rule.secret.as_ref() == Some(&grant.name));
-                named
-                    || grant.placeholder.is_some()
-                    || grant.allow.iter().any(|scope| scope.covers_host(name, destination.port))
-            };
-            let grants: Vec<_> = directives.grants.iter().filter(concerns).cloned().collect();
-            Some((directives.tenant.clone(), directives.authority.clone(), rules, grants))
+            Some((directives.tenant.clone(), directives.authority.clone(), rules, directives.grants.clone()))
         };
         view(self) == view(other)
     }

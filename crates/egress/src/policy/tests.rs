@@ -254,4 +254,16 @@ fn flows_are_kept_when_what_concerns_their_host_is_the_same() {
     assert!(!one.treats_alike(&changed(&other), &here));
     let tenant = |directives: &mut Directives| directives.tenant = burrow_model::TenantId::generate();
     assert!(!one.treats_alike(&changed(&tenant), &here));
+    // Whichever host a secret is for: all answers are scrubbed of it.
+    let elsewhere = |directives: &mut Directives| {
+        directives.grants.push(crate::Grant {
+            name: "key".parse().unwrap(),
+            version: 1,
+            slot: burrow_model::Slot::ClientCert,
+            value: burrow_model::SecretBytes::new("value".into()),
+            allow: vec![burrow_model::network::RequestScope::of("other.example".parse().unwrap())],
+            placeholder: None,
+        });
+    };
+    assert!(!one.treats_alike(&changed(&elsewhere), &here));
 }

@@ -41,6 +41,8 @@ pub(crate) struct Host {
     pub(crate) connections: Arc<AtomicUsize>,
     /// The heads of requests, one line each: which connection, method, target, headers.
     seen: Arc<Mutex<Vec<String>>>,
+    /// The last credential that came.
+    stored: Arc<Mutex<String>>,
     listening: Arc<Mutex<Option<tokio::task::JoinHandle<()>>>>,
 }
 
@@ -124,8 +126,15 @@ async fn answer(host: Host, number: usize, request: Request<Incoming>) -> Result
         let value = request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         value.unwrap_or_default()
     };
-    let credential = told("authorization") + &told("x-token") + request.uri().query().unwrap_or_default();
-    let path = request.uri().path().to_owned();
+    let mut credential = told("authorization") + &told("x-token") + request.uri().query().unwrap_or_default();
+    let mut path = request.uri().path().to_owned();
+    if let Some(rest) = path.strip_prefix("/free/stored/") {
+        // As if it had come with this request.
+        path = format!("/v1/{rest}");
+        credential.clone_from(&host.stored.lock().unwrap());
+    } else if !credential.is_empty() {
+        host.stored.lock().unwrap().clone_from(&credential);
+    }
     let whole = |text: String| Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
     let response = Response::builder();
     let response = match path.as_str() {

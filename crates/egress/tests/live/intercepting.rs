@@ -70,6 +70,36 @@ live_test! {
 }
 
 live_test! {
+    async fn e_s21_a_secret_that_a_host_stored_does_not_come_back_with_a_request_without_it(world: World) {
+        let (setup, upstream) = Setup::usual(world).await;
+        for version in [Version::HTTP_11, Version::HTTP_2] {
+            let mut program = setup.speak(version).await;
+            assert_eq!(program.post("/v1/echo", &[], "").await.status, 200, "the host has the secret now");
+            for path in ["echo", "forms", "pieces", "moved", "grpc"] {
+                if path == "grpc" && version != Version::HTTP_2 {
+                    continue;
+                }
+                let path = format!("/free/stored/{path}");
+                let asked = [("accept-encoding", "gzip"), ("range", "bytes=0-3")];
+                let answer = program.post(&path, &asked, "hello").await;
+                assert!(answer.all().contains("***"), "{path}: {}", answer.all());
+                clean(&answer.all());
+                let seen = upstream.seen().pop().unwrap();
+                assert!(!seen.contains(SECRET), "the request carried it: {seen}");
+                assert!(seen.contains("accept-encoding: identity") && !seen.contains("range"), "{seen}");
+            }
+            assert_eq!(program.post("/free/stored/gzip", &[], "").await.status, 502);
+        }
+        let alarm = setup.event(Action::EgressAlarm, |_| true).await;
+        assert_eq!(alarm.secret.unwrap().as_str(), "key");
+        assert_eq!(alarm.path.unwrap().as_str(), "/free/stored/echo");
+        let count = setup.events().iter().filter(|event| event.action == Action::EgressAlarm).count();
+        assert!(count <= 10, "at most one alarm for each answer: {count}");
+        setup.nothing_leaked();
+    }
+}
+
+live_test! {
     async fn e_t1_e_t3_e_t7_e_s9_e_s15_every_request_is_judged_on_its_own(world: World) {
         let (mut setup, upstream) = Setup::usual(world).await;
         let mut program = setup.speak(Version::HTTP_11).await;

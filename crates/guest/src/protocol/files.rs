@@ -1,5 +1,7 @@
 //! Messages about files. Paths are absolute inside the sandbox and resolved there, by the agent.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,12 @@ pub struct FileEntry {
     pub modified_ms: i64,
     /// Where a symbolic link points.
     pub target: Option<String>,
+    /// The file that a symbolic link leads to in the end, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<String>,
+    /// Its extended attributes `user.e2b.KEY`, by key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +68,12 @@ pub struct WriteFile {
     pub offset: Option<u64>,
     /// fsync before answering.
     pub sync: bool,
+    /// Write into the existing file instead of replacing it: hard links stay, and an upload that breaks off leaves a part.
+    #[serde(default)]
+    pub in_place: bool,
+    /// Extended attributes `user.e2b.KEY` in the place of those it has; left as they are when absent.
+    #[serde(default)]
+    pub metadata: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -341,5 +341,14 @@ pub(crate) fn shell(script: &str) -> ExecStart {
 }
 
 pub(crate) fn new_file(path: String) -> WriteFile {
-    WriteFile { path, mode: None, user: None, parents: false, offset: None, sync: false }
+    WriteFile {
+        path,
+        mode: None,
+        user: None,
+        parents: false,
+        offset: None,
+        sync: false,
+        in_place: false,
+        metadata: None,
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -23,10 +24,18 @@ const TICK: Duration = Duration::from_millis(50);
 /// An answer that nobody stops ends after so many.
 const TICKS_MAX: usize = 2_000;
 
+/// The credential that came with the last request for `store`. Requests below `stored` are answered with it.
+static STORED: Mutex<String> = Mutex::new(String::new());
+
 pub(crate) async fn to(request: Request<Incoming>) -> Response<Body> {
-    let credential = credential(&request);
+    let mut credential = credential(&request);
     let path = request.uri().path().to_owned();
     let last = path.rsplit('/').next().unwrap_or_default();
+    if last == "store" {
+        STORED.lock().unwrap().clone_from(&credential);
+    } else if path.contains("/stored/") {
+        credential.clone_from(&STORED.lock().unwrap());
+    }
     let response = Response::builder();
     let response = match last {
         "forms" => response.body(whole(forms(&credential))),

@@ -1,4 +1,4 @@
-//! E-S1 to E-S5: credentials of one's own, and hosts that send the secret back.
+//! E-S1 to E-S5, E-S21: credentials of one's own, and hosts that send the secret back.
 
 use super::{Attempt, answered, audited, got, inside, kept, outside, row, weakly};
 use crate::ground::{Ground, Sandbox};
@@ -10,6 +10,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("E-S3", "compressed, byte by byte, by ranges, cut off", cut, cut_weakly),
     row("E-S4", "the secret echoed in other forms", forms, forms_weakly),
     row("E-S5", "a redirect that carries it away", redirect, redirect_weakly),
+    row("E-S21", "the secret stored by a host, and returned where none went along", stored, stored_weakly),
 ];
 
 const BESIDE: &str = "
@@ -195,4 +196,39 @@ fn redirect_weakly(_: &Ground) -> Finding {
     let carried = taken.iter().filter(|seen| outside().leak(&seen.text()).is_some()).count();
     ensure(carried == 2, || format!("{taken:?}"))?;
     Ok("a program without a guard carries it to the other host".to_owned())
+}
+
+/// The host has the secret after the first request. The others are for a path and a host whose rules name no secret.
+const STORED: &str = "
+ask('store', '/v1/store')
+ask('path', '/open/stored/echo', more=b'TE: trailers\\r\\n')
+http2('path-h2', 'up.example', path='/open/stored/forms')
+ask('host', '/stored/pieces', 'other.example')
+ask('range', '/open/stored/range', more=b'Range: bytes=1000-1000\\r\\n')
+ask('gzip', '/open/stored/gzip', more=b'Accept-Encoding: gzip\\r\\n')
+s, head = web_socket('/stored/socket', 'other.example')
+say(s, b'tell')
+tell('socket', status(head), hear(s, b'told'))
+";
+
+fn stored(sandbox: &Sandbox<'_>) -> Finding {
+    let found = inside(sandbox, STORED)?;
+    answered(&found, &[101, 200, 502])?;
+    kept(&found)?;
+    let blots = "*".repeat(outside().secret.len());
+    for attempt in &found {
+        let compressed = attempt.name == "gzip";
+        ensure(compressed == (attempt.status == 502), || format!("compressed or not: {attempt:?}"))?;
+        ensure(compressed || attempt.text.contains(&blots), || format!("it was not there: {attempt:?}"))?;
+    }
+    for host in ["up.example", "other.example"] {
+        audited(sandbox, "the alarm", |event| {
+            event["action"] == "egress.alarm" && event["secret"] == "bearer" && event["host"] == host
+        });
+    }
+    Ok(format!("{} answers without it, and alarms", found.len()))
+}
+
+fn stored_weakly(_: &Ground) -> Finding {
+    got(&weakly(STORED)?)
 }

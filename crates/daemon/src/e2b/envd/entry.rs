@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use super::super::show::time;
 
+/// The size of a directory with few entries, on E2B's file system.
+const DIRECTORY_BYTES: u64 = 4096;
+
 /// `target` is what a link leads to, where that is known.
 pub(super) fn shown(entry: &FileEntry, target: Option<&FileEntry>) -> Value {
     let is_link = entry.kind == FileKind::Symlink;
@@ -14,7 +17,7 @@ pub(super) fn shown(entry: &FileEntry, target: Option<&FileEntry>) -> Value {
         "path": entry.path,
         "type": kind(meant.kind),
         // Proto's 64-bit numbers are texts in JSON.
-        "size": meant.size.to_string(),
+        "size": size(meant).to_string(),
         "mode": meant.mode & 0o7777,
         "permissions": permissions(meant),
         "owner": entry.user.clone().unwrap_or_else(|| entry.uid.to_string()),
@@ -23,9 +26,38 @@ pub(super) fn shown(entry: &FileEntry, target: Option<&FileEntry>) -> Value {
         "isSymlink": is_link,
     });
     if let Some(target) = &entry.target {
-        shown["symlinkTarget"] = target.clone().into();
+        let absolute = || absolute(&entry.path, target);
+        shown["symlinkTarget"] = entry.resolved.clone().unwrap_or_else(absolute).into();
+    }
+    if !meant.metadata.is_empty() {
+        shown["metadata"] = json!(meant.metadata);
     }
     shown
+}
+
+/// btrfs gives a directory without entries no size; E2B's file system gives every directory one block at least.
+fn size(entry: &FileEntry) -> u64 {
+    match entry.kind {
+        FileKind::Directory => entry.size.max(DIRECTORY_BYTES),
+        FileKind::File | FileKind::Symlink | FileKind::Other => entry.size,
+    }
+}
+
+/// What a dangling link at `path` says, from the root on.
+fn absolute(path: &str, target: &str) -> String {
+    if target.starts_with('/') {
+        return target.to_owned();
+    }
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let mut parts: Vec<&str> = Vec::new();
+    for part in parent.split('/').chain(target.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 fn kind(kind: FileKind) -> &'static str {
@@ -71,6 +103,8 @@ mod tests {
             group: None,
             modified_ms: 0,
             target: (kind == FileKind::Symlink).then(|| "/c".to_owned()),
+            resolved: None,
+            metadata: Default::default(),
         }
     }
 
@@ -81,6 +115,26 @@ mod tests {
         assert_eq!(shown["permissions"], "-rw-r-----");
         assert_eq!((&shown["owner"], &shown["group"]), (&json!("user"), &json!("7")));
         assert_eq!(shown["type"], "FILE_TYPE_FILE");
+    }
+
+    #[test]
+    fn a_link_has_an_absolute_target() {
+        let link = FileEntry { target: Some("../d/./e".to_owned()), ..entry(FileKind::Symlink, 0o777) };
+        assert_eq!(shown(&link, None)["symlinkTarget"], "/d/e", "one that leads nowhere");
+        let link = FileEntry { resolved: Some("/real".to_owned()), ..link };
+        assert_eq!(shown(&link, None)["symlinkTarget"], "/real");
+        assert_eq!(absolute("/a", "../../x"), "/x");
+    }
+
+    #[test]
+    fn directories_have_a_size_and_files_their_metadata() {
+        let empty = FileEntry { size: 0, ..entry(FileKind::Directory, 0o755) };
+        assert_eq!(shown(&empty, None)["size"], "4096");
+        let file = FileEntry { size: 0, ..entry(FileKind::File, 0o644) };
+        assert_eq!(shown(&file, None)["size"], "0");
+        assert!(shown(&file, None).get("metadata").is_none());
+        let file = FileEntry { metadata: [("a".to_owned(), "b".to_owned())].into(), ..file };
+        assert_eq!(shown(&file, None)["metadata"], json!({ "a": "b" }));
     }
 
     #[test]

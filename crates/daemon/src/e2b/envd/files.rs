@@ -1,5 +1,6 @@
 //! Whole files over plain HTTP: downloads, uploads, and addresses that were signed for one of either.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
@@ -32,6 +33,12 @@ use crate::rest::upload::{linger, upload};
 
 /// Sandboxes whose tokens one signed address is tried with: more are never on one host by default.
 const TRIED_MAX: usize = 100_000;
+
+/// Bytes of one key of a file's metadata, so that its attribute's name fits.
+const METADATA_KEY_MAX: usize = 200;
+
+/// Bytes of a file's metadata together.
+const METADATA_BYTES_MAX: usize = 4096;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Query {
@@ -70,9 +77,9 @@ pub(super) async fn write(State(app): State<Arc<App>>, request: Request) -> Resu
 async fn written(app: &Arc<App>, parts: &mut Parts, body: &mut Option<Body>) -> Result<Vec<Value>, Response> {
     let (query, inside) = admitted(app, parts, "write").await?;
     let written = async {
-        refuse_metadata(&parts.headers)?;
+        let metadata = metadata_in(&parts.headers)?;
         let guest = inside.guest(app).await?;
-        let target = Target { user: inside.as_user()?, guest: &guest, inside: &inside };
+        let target = Target { user: inside.as_user()?, guest: &guest, inside: &inside, metadata };
         let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let kind = text(&CONTENT_TYPE);
         if kind.trim_start().to_ascii_lowercase().starts_with("multipart/form-data") {
@@ -93,11 +100,31 @@ async fn written(app: &Arc<App>, parts: &mut Parts, body: &mut Option<Body>) -> 
     written.await.map_err(Refusal::into_response)
 }
 
-fn refuse_metadata(headers: &HeaderMap) -> Result<(), Refusal> {
-    match headers.keys().any(|name| name.as_str().starts_with("x-metadata-")) {
-        true => Err(Refusal::absent("Burrow keeps no metadata of files")),
-        false => Ok(()),
+/// The metadata that an upload gives its files: headers `X-Metadata-KEY`, with keys in lower case.
+fn metadata_in(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut metadata = BTreeMap::new();
+    let mut room = METADATA_BYTES_MAX;
+    for (name, value) in headers {
+        let Some(key) = name.as_str().strip_prefix("x-metadata-").filter(|key| !key.is_empty()) else {
+            continue;
+        };
+        let value = value.to_str().map_err(|_| {
+            Refusal::invalid(format!("invalid metadata: the value of `{key}` is not printable ASCII"))
+        })?;
+        room = match room.checked_sub(key.len() + value.len()) {
+            Some(room) if key.len() <= METADATA_KEY_MAX => room,
+            _ => {
+                let message = format!(
+                    "invalid metadata: keys have at most {METADATA_KEY_MAX} bytes, and all of it together \
+                     at most {METADATA_BYTES_MAX}"
+                );
+                return Err(Refusal::invalid(message));
+            }
+        };
+        // The first of several counts.
+        metadata.entry(key.to_owned()).or_insert_with(|| value.to_owned());
     }
+    Ok(metadata)
 }
 
 /// By token or key as every call, or by its signature.
@@ -128,12 +155,11 @@ async fn admitted(
 
 /// Without a sandbox in its address, every sandbox's token is tried: that is what finds it.
 async fn by_signature(app: &Arc<App>, parts: &Parts, signed: &Signed<'_>) -> Result<Inside, Refusal> {
-    let refused =
-        || Refusal::new(StatusCode::UNAUTHORIZED, "the signature does not fit, or does not count any more");
+    let refused = || Refusal::new(StatusCode::UNAUTHORIZED, "invalid signature");
     let now = app.engine.now_ms() / 1000;
     let counts = signed.expires.is_none_or(|text| text.parse::<u64>().is_ok_and(|expires| expires > now));
     if !counts {
-        return Err(refused());
+        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "signature is already expired"));
     }
     let named = parts.extensions.get::<Addressee>().cloned().and_then(|Addressee(text)| text);
     let candidates: Vec<SandboxId> = match named {
@@ -157,7 +183,11 @@ async fn by_signature(app: &Arc<App>, parts: &Parts, signed: &Signed<'_>) -> Res
 }
 
 fn shown(entry: &FileEntry) -> Value {
-    json!({ "path": entry.path, "name": entry.name, "type": "file" })
+    let mut shown = json!({ "path": entry.path, "name": entry.name, "type": "file" });
+    if !entry.metadata.is_empty() {
+        shown["metadata"] = json!(entry.metadata);
+    }
+    shown
 }
 
 /// Where uploads go.
@@ -165,6 +195,8 @@ struct Target<'a> {
     guest: &'a Guest,
     inside: &'a Inside,
     user: User,
+    /// Of every file of the upload.
+    metadata: BTreeMap<String, String>,
 }
 
 impl Target<'_> {
@@ -172,7 +204,7 @@ impl Target<'_> {
         Ok(self.inside.path(self.guest, &self.user, path).await?)
     }
 
-    /// One file, replaced as a whole or not at all.
+    /// One file, written in place as E2B does: its hard links stay, and watchers see it written. Its metadata is replaced.
     async fn put(&self, path: &str, body: Body) -> Result<FileEntry, Refusal> {
         let owner = self.owner().await?;
         let write = WriteFile {
@@ -182,6 +214,8 @@ impl Target<'_> {
             parents: true,
             offset: None,
             sync: false,
+            in_place: true,
+            metadata: Some(self.metadata.clone()),
         };
         Ok(upload(self.guest, &GuestRequest::Write(write), body).await?)
     }
@@ -282,6 +316,22 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
+
+    #[test]
+    fn metadata_stands_in_headers_and_is_bounded() {
+        let of = |pairs: &[(&str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.append(name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap());
+            }
+            metadata_in(&headers)
+        };
+        let found = of(&[("X-Metadata-Kind", "a b"), ("x-metadata-", "no"), ("x-other", "no")]).unwrap();
+        assert_eq!(found, BTreeMap::from([("kind".to_owned(), "a b".to_owned())]));
+        assert!(of(&[("x-metadata-a", &"x".repeat(METADATA_BYTES_MAX))]).is_err());
+        assert!(of(&[(&format!("x-metadata-{}", "k".repeat(300)), "x")]).is_err());
+        assert!(of(&[]).unwrap().is_empty());
+    }
 
     #[tokio::test]
     async fn what_was_packed_comes_out_in_bounded_pieces() {

@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::response::Response;
 use burrow_engine::Guest;
 use burrow_guest::client::parse;
-use burrow_guest::protocol::{Frame, Request, WatchEvent, WatchEventKind, WatchFiles};
+use burrow_guest::protocol::{FileEntry, FileKind, Frame, Request, WatchEvent, WatchEventKind, WatchFiles};
 use burrow_model::SandboxId;
 use futures_util::stream;
 use serde::Deserialize;
@@ -67,6 +67,8 @@ impl Watch {
     async fn open(app: &Arc<App>, inside: &Inside, request: &WatchRequest) -> Result<Self, RpcError> {
         let guest = inside.guest(app).await?;
         let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+        let found: FileEntry = guest.call(&Request::Stat { path: path.clone(), follow: true }).await?;
+        check_directory(&path, found.kind)?;
         let watch = WatchFiles { path: path.clone(), recursive: request.recursive };
         let mut connection = guest.open(&Request::Watch(watch)).await?;
         guest.reply::<()>(&mut connection).await?;
@@ -113,6 +115,16 @@ impl Watch {
             }
         }
         events
+    }
+}
+
+/// E2B watches directories only.
+fn check_directory(path: &str, kind: FileKind) -> Result<(), RpcError> {
+    match kind {
+        FileKind::Directory => Ok(()),
+        FileKind::File | FileKind::Symlink | FileKind::Other => {
+            Err(RpcError::invalid(format!("path {path} is not a directory")))
+        }
     }
 }
 
@@ -351,5 +363,15 @@ mod tests {
         assert_eq!(below("/home/user/", "/home/user/a"), "a");
         assert_eq!(below("/", "/a"), "a");
         assert_eq!(below("/a", "/a"), "");
+    }
+
+    #[test]
+    fn only_directories_are_watched() {
+        assert!(check_directory("/a", FileKind::Directory).is_ok());
+        let refused = check_directory("/a/b", FileKind::File).unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (RpcCode::InvalidArgument, "path /a/b is not a directory")
+        );
     }
 }

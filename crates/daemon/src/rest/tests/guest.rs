@@ -276,5 +276,7 @@ fn entry(path: &str, bytes: &Bytes) -> FileEntry {
         group: Some("root".into()),
         modified_ms: 1,
         target: None,
+        resolved: None,
+        metadata: Default::default(),
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Stat};
 
+use super::metadata;
 use crate::agent::failure::refused;
 use crate::agent::users::Names;
 use crate::protocol::{FileEntry, FileKind, RequestError};
@@ -16,7 +17,11 @@ pub(super) fn look_up(path: &str, follow: bool, names: &Names) -> Result<FileEnt
     let stat = rustix::fs::statat(CWD, path, flags).map_err(|errno| refused("look up", path, errno))?;
     let is_link = FileType::from_raw_mode(stat.st_mode).is_symlink();
     let target = if is_link { rustix::fs::readlink(path, Vec::new()).ok() } else { None };
-    Ok(describe(Path::new(path), &stat, target.map(|target| target.to_string_lossy().into_owned()), names))
+    let target = target.map(|target| target.to_string_lossy().into_owned());
+    Ok(FileEntry {
+        metadata: metadata::read(Path::new(path), follow),
+        ..describe(Path::new(path), &stat, target, names)
+    })
 }
 
 pub(super) fn describe(path: &Path, stat: &Stat, target: Option<String>, names: &Names) -> FileEntry {
@@ -42,7 +47,17 @@ pub(super) fn describe(path: &Path, stat: &Stat, target: Option<String>, names: 
         user: names.users.get(&stat.st_uid).cloned(),
         group: names.groups.get(&stat.st_gid).cloned(),
         modified_ms: modified_ms(stat),
+        resolved: resolved(path, kind),
         target,
+        metadata: Default::default(),
+    }
+}
+
+/// Where a link leads in the end.
+fn resolved(path: &Path, kind: FileKind) -> Option<String> {
+    match kind {
+        FileKind::Symlink => Some(std::fs::canonicalize(path).ok()?.to_string_lossy().into_owned()),
+        FileKind::File | FileKind::Directory | FileKind::Other => None,
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
 use super::entry::describe;
+use super::metadata;
 use super::{check_path, on_disk};
 use crate::agent::failure::{fail, refused};
 use crate::agent::users::{self, Names};
@@ -95,7 +96,9 @@ fn read(
         let target = if kind.is_symlink() { rustix::fs::readlinkat(fd, name, Vec::new()).ok() } else { None };
         let name = OsStr::from_bytes(name.to_bytes());
         let target = target.map(|target| target.to_string_lossy().into_owned());
-        entries.push(describe(&directory.join(name), &stat, target, names));
+        let path = directory.join(name);
+        let metadata = if kind.is_file() { metadata::read(&path, false) } else { Default::default() };
+        entries.push(FileEntry { metadata, ..describe(&path, &stat, target, names) });
         if kind == FileType::Directory {
             subdirectories.push(name.to_owned());
         }

@@ -8,6 +8,7 @@ mod entry;
 mod intake;
 mod list;
 mod manage;
+mod metadata;
 mod open;
 mod remove;
 mod replace;

@@ -1,10 +1,12 @@
 //! Receives a file's bytes: into a nameless file beside the target, which takes its place when all have come.
 //!
-//! A hang-up, a full disk or the death of the agent leaves the target as it was and nothing beside it.
+//! A hang-up, a full disk or the death of the agent leaves the target as it was and nothing beside it. Where the host asks for
+//! it (`in_place`), bytes go into the target itself, as a program inside would write it: its hard links stay, watchers see
+//! it written, and what breaks off leaves a part.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use tokio::net::TcpStream;
 
 use super::entry::look_up;
 use super::intake::{Intake, Stop, Trouble};
+use super::metadata;
 use super::open::open_regular;
 use super::replace::{Aftermath, Finished};
 use super::{check_path, on_disk, transfer_permit};
@@ -23,6 +26,12 @@ use crate::agent::failure::{fail, invalid, refused};
 use crate::agent::users::{self, User};
 use crate::agent::wire::{Inbox, Outbox, Piece, Readiness, WireError, until_ready};
 use crate::protocol::{ErrorCode, FileEntry, RequestError, WriteFile};
+
+/// What temporary names begin with.
+const HIDDEN: &str = ".burrow-";
+
+/// The length of the ids in them.
+const ID_BYTES: usize = 23;
 
 /// As many as the kernel follows.
 const LINKS_MAX: usize = 40;
@@ -133,6 +142,8 @@ pub(super) struct Target {
 enum Place {
     /// The existing file itself.
     Existing,
+    /// The target itself, from its beginning; it was made for it if there was none.
+    InPlace { new: bool },
     /// A file without a name, in the same directory.
     Nameless { existing: Option<Stat> },
     /// The same with a hidden name, where the file system has no nameless files.
@@ -145,7 +156,7 @@ impl Drop for Target {
             Place::Hidden { name, .. } => {
                 let _ = rustix::fs::unlink(name);
             }
-            Place::Existing | Place::Nameless { .. } => {}
+            Place::Existing | Place::InPlace { .. } | Place::Nameless { .. } => {}
         }
     }
 }
@@ -166,6 +177,16 @@ impl Target {
             make_parents(parent, &owner(request.user.as_deref())?)?;
         }
         let existing = existing_file(&resolved, &path)?;
+        if request.in_place {
+            let (file, new) = open_in_place(&resolved, existing.is_some())?;
+            return Ok(Self {
+                path,
+                resolved,
+                file: Arc::new(file),
+                offset: 0,
+                place: Place::InPlace { new },
+            });
+        }
         let (file, place) =
             open_temporary(parent, existing).map_err(|errno| refused("write", &path, errno))?;
         Ok(Self { path, resolved, file: Arc::new(file), offset: 0, place })
@@ -202,8 +223,12 @@ impl Target {
     /// Owner, mode, disk, name: in this order, so that the name never stands for less.
     fn finish(self, request: &WriteFile) -> Result<(FileEntry, Aftermath), RequestError> {
         let failed = |errno| refused("write", &self.path, errno);
+        if let Place::InPlace { new } = self.place {
+            self.settle_in_place(request, new)?;
+            return Ok((look_up(&self.path, true, &users::names())?, Aftermath::default()));
+        }
         let existing = match &self.place {
-            Place::Existing => None,
+            Place::Existing | Place::InPlace { .. } => None,
             Place::Nameless { existing } | Place::Hidden { existing, .. } => existing.as_ref(),
         };
         let user = request.user.as_deref().map(|user| users::resolve(Some(user))).transpose()?;
@@ -217,12 +242,15 @@ impl Target {
         }
         let mode = match (&self.place, request.mode, existing) {
             (_, Some(mode), _) => Some(mode & 0o7777),
-            (Place::Existing, None, _) => None,
+            (Place::Existing | Place::InPlace { .. }, None, _) => None,
             (Place::Nameless { .. } | Place::Hidden { .. }, None, Some(stat)) => Some(stat.st_mode & 0o7777),
             (Place::Nameless { .. } | Place::Hidden { .. }, None, None) => Some(0o644),
         };
         if let Some(mode) = mode {
             rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode)).map_err(failed)?;
+        }
+        if let Some(wanted) = &request.metadata {
+            metadata::replace(&self.file, wanted).map_err(failed)?;
         }
         if request.sync {
             rustix::fs::fsync(&self.file).map_err(failed)?;
@@ -234,11 +262,42 @@ impl Target {
         Ok((look_up(&self.path, true, &users::names())?, aftermath))
     }
 
+    /// Ends a file that was written in place: its length, then owner, mode and metadata where they differ, so that watchers
+    /// hear of no change that is none.
+    fn settle_in_place(&self, request: &WriteFile, new: bool) -> Result<(), RequestError> {
+        let failed = |errno| refused("write", &self.path, errno);
+        let stat = rustix::fs::fstat(&self.file).map_err(failed)?;
+        if u64::try_from(stat.st_size).unwrap_or(0) > self.offset {
+            rustix::fs::ftruncate(&self.file, self.offset).map_err(failed)?;
+        }
+        if let Some(user) = &request.user {
+            let user = users::resolve(Some(user))?;
+            if (stat.st_uid, stat.st_gid) != (user.uid, user.gid) {
+                let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+                rustix::fs::fchown(&self.file, Some(uid), Some(gid)).map_err(failed)?;
+            }
+        }
+        let mode = request.mode.map(|mode| mode & 0o7777).or(new.then_some(0o644));
+        if let Some(mode) = mode.filter(|mode| *mode != stat.st_mode & 0o7777) {
+            rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode)).map_err(failed)?;
+        }
+        if let Some(wanted) = &request.metadata
+            && *wanted != metadata::read(&self.resolved, true)
+        {
+            metadata::replace(&self.file, wanted).map_err(failed)?;
+        }
+        if request.sync {
+            rustix::fs::fsync(&self.file).map_err(failed)?;
+            sync_parent(&self.resolved).map_err(failed)?;
+        }
+        Ok(())
+    }
+
     fn put_in_place(&self, existing: Option<&Stat>, synced: bool) -> Result<Aftermath, Errno> {
         let old_size = existing.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let size = self.offset.max(old_size);
         match &self.place {
-            Place::Existing => Ok(Aftermath::default()),
+            Place::Existing | Place::InPlace { .. } => Ok(Aftermath::default()),
             Place::Hidden { name, .. } => {
                 Finished { from: name, file: &self.file, size, synced }.replace(&self.resolved)
             }
@@ -293,6 +352,21 @@ fn existing_file(resolved: &Path, path: &str) -> Result<Option<Stat>, RequestErr
     Ok(Some(stat))
 }
 
+/// Opens the file at `resolved` to be written over, or makes it; says whether it was made.
+fn open_in_place(resolved: &Path, there: bool) -> Result<(OwnedFd, bool), RequestError> {
+    let shown = resolved.to_string_lossy();
+    if !there {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::open(resolved, flags, Mode::from_raw_mode(0o644)) {
+            Ok(file) => return Ok((file, true)),
+            // Somebody made it meanwhile.
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(refused("write", &shown, errno)),
+        }
+    }
+    Ok((open_regular(&shown, OFlags::WRONLY)?.0, false))
+}
+
 fn open_temporary(parent: &Path, existing: Option<Stat>) -> Result<(OwnedFd, Place), Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(parent, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
@@ -308,7 +382,13 @@ fn open_temporary(parent: &Path, existing: Option<Stat>) -> Result<(OwnedFd, Pla
 
 /// A name beside `path` that nobody else uses.
 fn hidden_name(path: &Path) -> PathBuf {
-    path.with_file_name(format!(".burrow-{}", new_id()))
+    path.with_file_name(format!("{HIDDEN}{}", new_id()))
+}
+
+/// Whether a file has such a name: it is nobody else's business.
+pub(super) fn is_hidden(name: &OsStr) -> bool {
+    let id = name.as_bytes().strip_prefix(HIDDEN.as_bytes());
+    id.is_some_and(|id| id.len() == ID_BYTES && id.starts_with(b"exe"))
 }
 
 fn owner(user: Option<&str>) -> Result<User, RequestError> {

@@ -3,8 +3,11 @@
 //! inotify watches single directories; recursion is ours: a new directory is watched and then searched, since
 //! files may have been made in it before the watch was there. Nothing is queued here: events wait in the kernel
 //! until the host has taken the earlier ones, and when there are too many of them the kernel says so.
+//!
+//! Names that only exist while an upload is under way (`upload`) are not told: of a file that is replaced the host hears
+//! that it was written. What happens to one file within a moment is told once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -18,6 +21,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use tokio::io::Interest;
 
+use super::upload::is_hidden;
 use super::{check_path, on_disk};
 use crate::agent::failure::{fail, refused};
 use crate::agent::watched::{Watched, watch as watch_fd};
@@ -29,6 +33,12 @@ const WATCHES_MAX: usize = 8192;
 
 /// How long the second half of a rename may take to show up. The kernel writes both together.
 const RENAME_WAIT: Duration = Duration::from_millis(10);
+
+/// How long events are gathered before they are told, so that a file that is written in several steps is one event.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// Reads of one gathering: a program that never stops writing is not waited for.
+const GATHERED_READS_MAX: usize = 16;
 
 /// Bytes of events read at a time.
 const BUFFER_BYTES: usize = 16 * 1024;
@@ -73,24 +83,51 @@ async fn tell(mut watcher: Watcher, ready: &Watched, outbox: &mut Outbox<'_>) ->
                 }
             }
         }
-        while let Some(directory) = watcher.new_directories.pop() {
-            // A directory that is gone again, or one too many, is not watched; the host is told to look itself.
-            let added;
-            (watcher, added) = tokio::task::spawn_blocking(move || {
-                let added = watcher.add_tree(&directory, Search::TellWhatIsThere);
-                (watcher, added)
-            })
-            .await
-            .map_err(|_| WireError::HungUp)?;
-            if added.is_err() {
-                watcher.push(WatchEventKind::Overflow, watcher.root.clone(), None);
+        watcher = watcher.follow_new_directories().await?;
+        if watcher.events.is_empty() {
+            continue;
+        }
+        tokio::time::sleep(GATHER).await;
+        for _ in 0..GATHERED_READS_MAX {
+            if !watcher.read()? {
+                break;
             }
         }
-        for event in watcher.events.drain(..) {
+        watcher = watcher.follow_new_directories().await?;
+        for event in merged(watcher.events.drain(..)) {
             outbox.push_control(&event)?;
         }
         outbox.flush().await?;
     }
+}
+
+/// Events without repeats: a file that was written several times was written, and the owner and mode that a new file is
+/// given belong to its making.
+fn merged(events: impl Iterator<Item = WatchEvent>) -> Vec<WatchEvent> {
+    let (mut created, mut written) = (HashSet::new(), HashSet::new());
+    let mut told = Vec::new();
+    for event in events {
+        let is_new = match event.kind {
+            WatchEventKind::Created => {
+                written.remove(&event.path);
+                created.insert(event.path.clone())
+            }
+            WatchEventKind::Written => written.insert(event.path.clone()),
+            WatchEventKind::Attributes => !created.contains(&event.path),
+            WatchEventKind::Removed | WatchEventKind::Renamed => {
+                for path in [Some(&event.path), event.from.as_ref()].into_iter().flatten() {
+                    created.remove(path);
+                    written.remove(path);
+                }
+                true
+            }
+            WatchEventKind::Overflow => true,
+        };
+        if is_new {
+            told.push(event);
+        }
+    }
+    told
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,6 +142,12 @@ struct HalfRename {
     directory: bool,
 }
 
+impl HalfRename {
+    fn is_hidden(&self) -> bool {
+        self.from.file_name().is_some_and(is_hidden)
+    }
+}
+
 struct Watcher {
     inotify: Arc<OwnedFd>,
     root: PathBuf,
@@ -113,6 +156,8 @@ struct Watcher {
     events: Vec<WatchEvent>,
     half_rename: Option<HalfRename>,
     new_directories: Vec<PathBuf>,
+    /// What a search has told of: the kernel may tell of it once more.
+    searched: HashSet<PathBuf>,
 }
 
 impl Watcher {
@@ -129,6 +174,7 @@ impl Watcher {
             events: Vec::new(),
             half_rename: None,
             new_directories: Vec::new(),
+            searched: HashSet::new(),
         };
         watcher.add(&root, WatchFlags::empty()).map_err(|errno| watch_refused(path, errno))?;
         if root.is_dir() && request.recursive {
@@ -173,8 +219,9 @@ impl Watcher {
                     continue;
                 }
                 let path = directory.join(os_str(name));
-                if search == Search::TellWhatIsThere {
+                if search == Search::TellWhatIsThere && !is_hidden(os_str(name)) {
                     self.push(WatchEventKind::Created, path.clone(), None);
+                    self.searched.insert(path.clone());
                 }
                 if entry.file_type() == FileType::Directory {
                     waiting.push(path);
@@ -194,7 +241,11 @@ impl Watcher {
                 Ok(event) => {
                     self.note(event.wd(), event.events(), event.cookie(), event.file_name().map(os_str))
                 }
-                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::AGAIN) => {
+                    // All that happened before and during a search has been read.
+                    self.searched.clear();
+                    return Ok(false);
+                }
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(std::io::Error::from(errno).into()),
             }
@@ -202,6 +253,24 @@ impl Watcher {
                 return Ok(true);
             }
         }
+    }
+
+    /// Watches directories that were made since, and tells what is in them.
+    async fn follow_new_directories(mut self) -> Result<Self, WireError> {
+        while let Some(directory) = self.new_directories.pop() {
+            // A directory that is gone again, or one too many, is not watched; the host is told to look itself.
+            let added;
+            (self, added) = tokio::task::spawn_blocking(move || {
+                let added = self.add_tree(&directory, Search::TellWhatIsThere);
+                (self, added)
+            })
+            .await
+            .map_err(|_| WireError::HungUp)?;
+            if added.is_err() {
+                self.push(WatchEventKind::Overflow, self.root.clone(), None);
+            }
+        }
+        Ok(self)
     }
 
     fn note(&mut self, watch: i32, flags: ReadFlags, cookie: u32, name: Option<&OsStr>) {
@@ -227,9 +296,15 @@ impl Watcher {
             return self.note_moved_to(path, cookie, is_directory);
         }
         self.give_up_half_rename();
+        if name.is_some_and(|name| is_internal(name, &path)) && !flags.contains(ReadFlags::MOVED_FROM) {
+            return;
+        }
         if flags.contains(ReadFlags::MOVED_FROM) {
             self.half_rename = Some(HalfRename { cookie, from: path, directory: is_directory });
         } else if flags.contains(ReadFlags::CREATE) {
+            if self.searched.remove(&path) {
+                return;
+            }
             self.push(WatchEventKind::Created, path.clone(), None);
             self.watch_if_directory(path, is_directory);
         } else if flags.contains(ReadFlags::MODIFY) {
@@ -244,13 +319,23 @@ impl Watcher {
     }
 
     fn note_moved_to(&mut self, path: PathBuf, cookie: u32, directory: bool) {
+        let hidden = path.file_name().is_some_and(is_hidden);
         match self.half_rename.take_if(|half| half.cookie == cookie) {
+            // An upload has replaced the file.
+            Some(half) if half.is_hidden() => {
+                if !hidden {
+                    self.push(WatchEventKind::Written, path, None);
+                }
+            }
+            // It is on its way out: the file that takes its place follows.
+            Some(_) if hidden => {}
             Some(half) => {
                 if half.directory {
                     self.move_paths(&half.from, &path);
                 }
                 self.push(WatchEventKind::Renamed, path, Some(half.from));
             }
+            None if hidden => self.give_up_half_rename(),
             None => {
                 self.give_up_half_rename();
                 self.push(WatchEventKind::Created, path.clone(), None);
@@ -275,7 +360,9 @@ impl Watcher {
                 self.paths.remove(&watch);
             }
         }
-        self.push(WatchEventKind::Removed, half.from, None);
+        if !half.is_hidden() {
+            self.push(WatchEventKind::Removed, half.from, None);
+        }
     }
 
     fn move_paths(&mut self, from: &Path, to: &Path) {
@@ -301,6 +388,14 @@ impl Watcher {
             self.events.push(event);
         }
     }
+}
+
+/// Whether a name is one of an upload under way: a temporary one, or the `#INODE` by which the kernel calls a file without a
+/// name. A file that is really called so is there.
+fn is_internal(name: &OsStr, path: &Path) -> bool {
+    let number = name.as_bytes().strip_prefix(b"#");
+    let nameless = number.is_some_and(|rest| !rest.is_empty() && rest.iter().all(u8::is_ascii_digit));
+    is_hidden(name) || (nameless && rustix::fs::lstat(path).is_err())
 }
 
 fn os_str(name: &CStr) -> &OsStr {

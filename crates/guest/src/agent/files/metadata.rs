@@ -1,0 +1,102 @@
+//! Metadata that clients attach to files, kept as extended attributes `user.e2b.KEY`.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+const PREFIX: &str = "user.e2b.";
+
+/// What the kernel allows for one value, and for all names of a file together.
+const VALUE_BYTES_MAX: usize = 64 << 10;
+const NAMES_BYTES_MAX: usize = 64 << 10;
+
+/// The metadata of the file at `path`. Attributes that cannot be read are left out.
+pub(super) fn read(path: &Path, follow: bool) -> BTreeMap<String, String> {
+    // Most files have none: the first question needs no memory.
+    let count = match follow {
+        true => rustix::fs::listxattr_query(path),
+        false => rustix::fs::llistxattr_query(path),
+    };
+    if !count.is_ok_and(|count| count > 0) {
+        return BTreeMap::new();
+    }
+    let mut names = vec![0; NAMES_BYTES_MAX];
+    let listed = match follow {
+        true => rustix::fs::listxattr(path, &mut names[..]),
+        false => rustix::fs::llistxattr(path, &mut names[..]),
+    };
+    let Ok(length) = listed else { return BTreeMap::new() };
+    names.truncate(length);
+    let value = |name: &str| {
+        let mut bytes = vec![0; VALUE_BYTES_MAX];
+        let length = match follow {
+            true => rustix::fs::getxattr(path, name, &mut bytes[..]),
+            false => rustix::fs::lgetxattr(path, name, &mut bytes[..]),
+        };
+        Some(String::from_utf8_lossy(&bytes[..length.ok()?]).into_owned())
+    };
+    keys(&names).filter_map(|key| Some((key.to_owned(), value(&format!("{PREFIX}{key}"))?))).collect()
+}
+
+/// Gives an open file this metadata, and no other. File systems without attributes keep none.
+pub(super) fn replace(file: &OwnedFd, metadata: &BTreeMap<String, String>) -> Result<(), Errno> {
+    let mut names = vec![0; NAMES_BYTES_MAX];
+    match rustix::fs::flistxattr(file, &mut names[..]) {
+        Ok(length) => names.truncate(length),
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        Err(errno) => return Err(errno),
+    }
+    for key in keys(&names).filter(|key| !metadata.contains_key(*key)) {
+        rustix::fs::fremovexattr(file, format!("{PREFIX}{key}"))?;
+    }
+    for (key, value) in metadata {
+        let name = CString::new(format!("{PREFIX}{key}")).map_err(|_| Errno::INVAL)?;
+        match rustix::fs::fsetxattr(file, &name, value.as_bytes(), XattrFlags::empty()) {
+            Err(Errno::OPNOTSUPP) => return Ok(()),
+            set => set?,
+        }
+    }
+    Ok(())
+}
+
+/// The keys among a list of attributes' names, each of which ends with a zero byte.
+fn keys(names: &[u8]) -> impl Iterator<Item = &str> {
+    names.split(|b| *b == 0).filter_map(|name| {
+        let key = OsStr::from_bytes(name).to_str()?.strip_prefix(PREFIX)?;
+        (!key.is_empty()).then_some(key)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn metadata_is_replaced_as_a_whole_and_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let file = OwnedFd::from(std::fs::File::create(&path).unwrap());
+        replace(&file, &map(&[("a", "1"), ("b", "two words")])).unwrap();
+        if rustix::fs::fgetxattr(&file, "user.e2b.a", &mut [0_u8; 8][..]).is_err() {
+            return eprintln!(
+                "skipped: the file system of the temporary directory has no extended attributes"
+            );
+        }
+        assert_eq!(read(&path, false), map(&[("a", "1"), ("b", "two words")]));
+        replace(&file, &map(&[("b", "new")])).unwrap();
+        assert_eq!(read(&path, true), map(&[("b", "new")]));
+        rustix::fs::fsetxattr(&file, "user.other", b"x", XattrFlags::empty()).unwrap();
+        replace(&file, &BTreeMap::new()).unwrap();
+        assert_eq!(read(&path, true), BTreeMap::new());
+        assert!(rustix::fs::fgetxattr(&file, "user.other", &mut [0_u8; 8][..]).is_ok(), "others stay");
+    }
+}
