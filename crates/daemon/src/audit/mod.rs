@@ -158,6 +158,12 @@ fn durability(action: Action) -> Durability {
         | Action::ApiRead
         | Action::ExecStart
         | Action::ExecEnd
+        | Action::ExecAttach
+        | Action::ExecInput
+        | Action::PortConnect
+        | Action::LinkUse
+        | Action::BackupRead
+        | Action::ImageExport
         | Action::SshLogin
         | Action::SnapshotCreate
         | Action::SnapshotRestore

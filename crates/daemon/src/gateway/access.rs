@@ -62,6 +62,8 @@ pub(super) struct Admitted {
     pub(super) tenant: TenantId,
     pub(super) sandbox: SandboxId,
     pub(super) by: By,
+    /// For the audit log; nobody in particular where the port is public.
+    pub(super) actor: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,7 +238,8 @@ async fn by_credentials(
         && crate::e2b::access::opens_ports(app, &sandbox, token).await?
         && let Some(tenant) = app.engine.owner(&sandbox)
     {
-        return Ok(Admitted { tenant, sandbox, by: By::Token });
+        let actor = Some(format!("token of {sandbox}"));
+        return Ok(Admitted { tenant, sandbox, by: By::Token, actor });
     }
     let message = format!("port {} of sandbox `{}` is private", target.port, target.sandbox);
     Err(unauthorized(&message))
@@ -251,7 +254,8 @@ async fn by_key(app: &App, target: &Target, secret: &str) -> Result<Admitted, Ap
         return Err(ApiError::new(ErrorCode::Forbidden, message).hint(hint));
     }
     let sandbox = owned(app, &key, &target.sandbox).await?;
-    Ok(Admitted { tenant: key.tenant, sandbox, by: By::Key })
+    let actor = Some(format!("{} {}", key.id, key.name));
+    Ok(Admitted { tenant: key.tenant, sandbox, by: By::Key, actor })
 }
 
 /// The sandbox of this text, if it is one that the key reaches. A foreign one answers as an unknown one.
@@ -285,7 +289,8 @@ async fn by_claim(app: &App, target: &Target, claim: Claim, by: By) -> Result<Ad
     if sandbox != claim.sandbox {
         return Err(dead());
     }
-    Ok(Admitted { tenant: key.tenant, sandbox, by })
+    let actor = Some(format!("{} {} by link", key.id, key.name));
+    Ok(Admitted { tenant: key.tenant, sandbox, by, actor })
 }
 
 /// By whole id whoever owns it; by name only in the default tenant, since names are each tenant's own.
@@ -303,7 +308,7 @@ async fn public(app: &App, target: &Target) -> Result<Option<Admitted>, ApiError
         Some(tenant) => Some(tenant),
         None => leased_out(app, &sandbox).await?,
     };
-    Ok(tenant.map(|tenant| Admitted { tenant, sandbox, by: By::Public }))
+    Ok(tenant.map(|tenant| Admitted { tenant, sandbox, by: By::Public, actor: None }))
 }
 
 /// The owner of a sandbox all of whose ports are open to whoever knows its id, as E2B's clients take for granted.

@@ -177,6 +177,10 @@ async fn a_signed_address_is_for_one_file() {
     assert_eq!(get(format!("path=/x&username=root&signature={write}")).await, 401);
     let past = signature("/x", "read", ":17");
     assert_eq!(get(format!("path=/x&username=root&signature={past}&signature_expiration=17")).await, 401);
+    // What was let in is in the audit log; the others could be anybody's.
+    let events = world.send("GET", "/v1/audit?action=link.use").await.expect(200).json();
+    assert_eq!(events["items"].as_array().unwrap().len(), 1, "{events}");
+    assert_eq!(events["items"][0]["sandbox_id"], id.as_str());
 }
 
 #[tokio::test]
