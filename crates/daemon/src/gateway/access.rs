@@ -76,10 +76,10 @@ pub(super) enum By {
 }
 
 impl Credentials {
-    pub(super) fn take(parts: &mut Parts, form: &Form) -> Self {
+    pub(super) fn take(parts: &mut Parts, form: &Form, https: bool) -> Self {
         let key = take_key(&mut parts.headers);
         let query = take_token(&mut parts.uri);
-        let cookie = take_cookie(&mut parts.headers, form);
+        let cookie = take_cookie(&mut parts.headers, form, https);
         // A page that was opened by its link tells the address it came from to whatever it loads.
         let tells = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).contains(TOKEN_PARAMETER);
         if parts.headers.get(REFERER).is_some_and(tells) {
@@ -155,8 +155,9 @@ fn take_token(uri: &mut Uri) -> Option<String> {
 }
 
 /// The token of the cookie. Cookies of several header lines become one, as HTTP/1.1 wants them; on the path form all
-/// are the API origin's, and none of the sandbox's business.
-fn take_cookie(headers: &mut HeaderMap, form: &Form) -> Option<String> {
+/// are the API origin's, and none of the sandbox's business. Over HTTPS only the name with the prefix counts: any page below the
+/// same domain can set a cookie of the other one.
+fn take_cookie(headers: &mut HeaderMap, form: &Form, https: bool) -> Option<String> {
     if !headers.contains_key(COOKIE) {
         return None;
     }
@@ -174,7 +175,8 @@ fn take_cookie(headers: &mut HeaderMap, form: &Form) -> Option<String> {
             None => (&[][..], pair),
         };
         if name == COOKIE_SECURE.as_bytes() || name == COOKIE_PLAIN.as_bytes() {
-            token = token.or_else(|| String::from_utf8(value.to_vec()).ok());
+            let counts = name == cookie_name(https).as_bytes();
+            token = token.or_else(|| String::from_utf8(value.to_vec()).ok().filter(|_| counts));
         } else if !pair.is_empty() {
             if !rest.is_empty() {
                 rest.extend_from_slice(b"; ");
@@ -186,6 +188,11 @@ fn take_cookie(headers: &mut HeaderMap, form: &Form) -> Option<String> {
         headers.insert(COOKIE, HeaderValue::from_bytes(&rest).expect("parts of a header value are one"));
     }
     token
+}
+
+/// The one name that is set and read.
+fn cookie_name(https: bool) -> &'static str {
+    if https { COOKIE_SECURE } else { COOKIE_PLAIN }
 }
 
 /// Whether a cookie that a sandbox wants to set has our own name.
@@ -361,8 +368,8 @@ pub(super) fn remember(
     }
     let token = credentials.query.as_deref()?;
     let seconds = expires_ms.saturating_sub(app.engine.now_ms()) / 1000;
-    let (name, secure) =
-        if app.config.gateway.https { (COOKIE_SECURE, "; Secure") } else { (COOKIE_PLAIN, "") };
+    let https = app.config.gateway.https;
+    let (name, secure) = (cookie_name(https), if https { "; Secure" } else { "" });
     let cookie = format!("{name}={token}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}");
     let place = parts.uri.path_and_query().map_or("/", |place| place.as_str());
     // Two slashes in front would send the browser to another host.
@@ -391,7 +398,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        (Credentials::take(&mut parts, form), parts)
+        (Credentials::take(&mut parts, form, uri.starts_with("https:")), parts)
     }
 
     fn left(parts: &Parts) -> Vec<(String, String)> {
@@ -460,8 +467,15 @@ mod tests {
         let (credentials, parts) = taken("/", &Form::Host, &lines);
         assert_eq!(credentials.cookie.as_deref(), Some("tok"));
         assert_eq!(left(&parts), [("cookie".to_owned(), "a=1; b=2; c".to_owned())]);
-        let (credentials, parts) = taken("/", &Form::Host, &[("cookie", "__Host-burrow-port=tok")]);
-        assert_eq!((credentials.cookie.as_deref(), left(&parts)), (Some("tok"), Vec::new()));
+        // Over HTTPS only the name that no other host can set counts; the other goes too.
+        let both = [("cookie", "burrow-port=set-by-another-host; __Host-burrow-port=tok")];
+        for (uri, token) in [("https://80-x.boxes.example/", "tok"), ("/", "set-by-another-host")] {
+            let (credentials, parts) = taken(uri, &Form::Host, &both);
+            assert_eq!((credentials.cookie.as_deref(), left(&parts)), (Some(token), Vec::new()), "{uri}");
+        }
+        let (credentials, _) =
+            taken("https://80-x.boxes.example/", &Form::Host, &[("cookie", "burrow-port=tok")]);
+        assert_eq!(credentials.cookie, None);
         let path = Form::Path { prefix: "/p/x/80".to_owned() };
         let (credentials, parts) = taken("/", &path, &lines);
         assert_eq!((credentials.cookie, left(&parts)), (None, Vec::new()), "the path form knows no cookies");

@@ -55,7 +55,7 @@ use crate::rest::App;
 use crate::rest::error::ApiError;
 use access::{Admitted, By, Credentials};
 use address::{Addressed, Form, Target};
-pub(crate) use address::{authority, is_local};
+pub(crate) use address::{authority, is_local, is_own};
 pub(crate) use link::Links;
 use page::Audience;
 pub(crate) use slots::Slot;
@@ -240,7 +240,7 @@ const ADDRESS_HINT: &str = "ports are reached as `http://<port>-<sandbox>.localh
 async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Response, ApiError> {
     check(&request)?;
     let (mut parts, body) = request.into_parts();
-    let credentials = Credentials::take(&mut parts, &target.form);
+    let credentials = Credentials::take(&mut parts, &target.form, app.config.gateway.https);
     let admitted = access::admit(app, target, &credentials, &parts).await?;
     let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
     uses::record(app, target, &admitted, peer).await;
