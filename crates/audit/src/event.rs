@@ -180,6 +180,8 @@ words! {
         SshLogin = "ssh.login",
         KeyCreate = "key.create",
         KeyDelete = "key.delete",
+        /// Tokens of a sandbox that E2B's clients were given count no more.
+        TokenRevoke = "token.revoke",
         SecretSet = "secret.set",
         SecretRotate = "secret.rotate",
         SecretDelete = "secret.delete",

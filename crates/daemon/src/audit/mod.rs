@@ -141,6 +141,7 @@ fn durability(action: Action) -> Durability {
     match action {
         Action::KeyCreate
         | Action::KeyDelete
+        | Action::TokenRevoke
         | Action::SecretSet
         | Action::SecretRotate
         | Action::SecretDelete

@@ -110,6 +110,8 @@ pub(crate) struct App {
     pub(crate) copies: e2b::copies::Copies,
     /// Changes of files that E2B's clients come by to ask for.
     pub(crate) watchers: e2b::envd::Watchers,
+    /// Signed addresses of files whose sandbox has to be found.
+    pub(crate) lookups: e2b::envd::Lookups,
     /// What runs code inside sandboxes.
     pub(crate) bridges: Bridges,
     /// What memory needs besides itself.
@@ -140,6 +142,7 @@ impl App {
             builds: e2b::builds::Builds::default(),
             copies: e2b::copies::Copies::default(),
             watchers: e2b::envd::Watchers::default(),
+            lookups: e2b::envd::Lookups::default(),
             bridges: Bridges::default(),
             memory,
             audit,
@@ -250,6 +253,7 @@ fn sandbox_routes() -> Routes<Arc<App>> {
         .route(&under("merge"), post(merges::merge))
         .route(&under("merges"), get(merges::list))
         .route(&under("stats"), get(sandboxes::stats))
+        .route(&under("revoke-tokens"), post(keys::revoke_tokens))
         .route(&under("ports"), get(ports::list))
         .route(&under("ports/{port}"), put(ports::publish).delete(ports::unpublish))
         .route(&under("ports/{port}/url"), post(ports::url))

@@ -42,6 +42,7 @@ use crate::rest::App;
 use crate::rest::auth::Executor;
 use crate::rest::error::ApiError;
 use crate::rest::routes::{Routes, get, post};
+pub(crate) use files::Lookups;
 pub(crate) use watch::Watchers;
 
 const SANDBOX_ID: &str = "e2b-sandbox-id";
