@@ -165,10 +165,23 @@ words! {
         ApiRead = "api.read",
         ExecStart = "exec.start",
         ExecEnd = "exec.end",
+        /// Somebody reads what a running exec writes, with the right to type into it.
+        ExecAttach = "exec.attach",
+        /// Somebody wrote to the standard input of a running exec.
+        ExecInput = "exec.input",
+        /// A connection into a port of a sandbox, by key or token: over a WebSocket, or HTTP through the gateway.
+        PortConnect = "port.connect",
+        /// A signed link to a port or a file was used.
+        LinkUse = "link.use",
+        /// A copy of everything the daemon keeps left the host.
+        BackupRead = "backup.read",
+        ImageExport = "image.export",
         /// Somebody logged in over SSH: `reason` says as what and from where.
         SshLogin = "ssh.login",
         KeyCreate = "key.create",
         KeyDelete = "key.delete",
+        /// Tokens of a sandbox that E2B's clients were given count no more.
+        TokenRevoke = "token.revoke",
         SecretSet = "secret.set",
         SecretRotate = "secret.rotate",
         SecretDelete = "secret.delete",

@@ -41,6 +41,7 @@ mod snapshots;
 mod spaces;
 mod ssh_keys;
 mod stock;
+mod token_generations;
 mod upkeep;
 mod writer;
 
@@ -64,6 +65,7 @@ use keys::KeyCache;
 use ports::PortCache;
 use reader::Readers;
 use reserve::Reserve;
+use token_generations::TokenGenerations;
 use writer::{Manner, Writer};
 
 pub use egress::{EGRESS_KEPT, EGRESS_KEPT_MS, EgressFilter, EgressKind, EgressRow, EgressVerdict};
@@ -105,6 +107,7 @@ struct Inner {
     writer: Writer,
     keys: Arc<KeyCache>,
     ports: Arc<PortCache>,
+    tokens: Arc<TokenGenerations>,
     events: Arc<EventFeed>,
     egress: Arc<EgressFeed>,
     default_tenant: TenantId,
@@ -194,6 +197,7 @@ impl Inner {
             writer: Writer::start(connection, reserve)?,
             keys: Arc::new(settled.keys),
             ports: Arc::new(settled.ports),
+            tokens: Arc::new(settled.tokens),
             events: Arc::new(settled.events),
             egress: Arc::new(settled.egress),
             default_tenant: settled.default_tenant,
@@ -215,6 +219,7 @@ struct Settled {
     default_tenant: TenantId,
     keys: KeyCache,
     ports: PortCache,
+    tokens: TokenGenerations,
     events: EventFeed,
     egress: EgressFeed,
 }
@@ -227,7 +232,8 @@ fn settle(connection: &Connection) -> Result<Settled, CatalogError> {
     let egress = EgressFeed::settle(connection)?;
     let keys = KeyCache::load(connection)?;
     let ports = PortCache::load(connection)?;
-    Ok(Settled { default_tenant, keys, ports, events, egress })
+    let tokens = TokenGenerations::load(connection)?;
+    Ok(Settled { default_tenant, keys, ports, tokens, events, egress })
 }
 
 fn open_file(path: &Path, connection: &Connection) -> Result<(Settled, Readers), CatalogError> {

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0010_moving.sql"),
     include_str!("../migrations/0011_ssh_keys.sql"),
     include_str!("../migrations/0012_shelves.sql"),
+    include_str!("../migrations/0013_token_generations.sql"),
 ];
 
 /// The version this program writes.

@@ -105,6 +105,7 @@ impl Catalog {
     ) -> Result<(), CatalogError> {
         let id = id.clone();
         let (keys, ports) = (self.inner.keys.clone(), self.inner.ports.clone());
+        let tokens = self.inner.tokens.clone();
         let work = move |connection: &Connection| {
             connection
                 .prepare_cached(
@@ -124,6 +125,7 @@ impl Catalog {
         let after = move |id: &SandboxId| {
             keys.revoke_of_sandbox(id);
             ports.forget(id);
+            tokens.forget(id);
         };
         self.inner.writer.write_then(Manner::UPKEEP, work, after).await?;
         Ok(())

@@ -4,6 +4,7 @@ use burrow_api::{CreateKey, CreatedKey, Key};
 use http::Method;
 
 use crate::client::Call;
+use crate::sandboxes::sandbox_path;
 use crate::url::Path;
 use crate::{Client, ClientError};
 
@@ -19,6 +20,12 @@ impl Client {
 
     pub async fn key(&self, key: &str) -> Result<Key, ClientError> {
         self.get(Path::new("/v1/keys").part(key)).await
+    }
+
+    /// Makes tokens worthless that E2B's clients were given for a sandbox.
+    pub async fn revoke_tokens(&self, sandbox: &str) -> Result<(), ClientError> {
+        let path = sandbox_path(sandbox).fixed("revoke-tokens");
+        self.send_for_nothing(Call::new(Method::POST, path)).await
     }
 
     pub async fn revoke_key(&self, key: &str) -> Result<(), ClientError> {

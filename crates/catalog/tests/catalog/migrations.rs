@@ -54,6 +54,8 @@ async fn a_catalog_of_every_earlier_version_becomes_a_current_one() {
         if version >= 12 {
             check_shelves(&catalog).await;
         }
+        let row = catalog.sandbox_by_name(&catalog.default_tenant(), "web").await.unwrap().unwrap();
+        assert_eq!(catalog.token_generation(&row.id), u64::from(version >= 13), "from version {version}");
         drop(catalog);
         assert_eq!(schema(&Connection::open(&path).unwrap()), fresh, "from version {version}");
     }
@@ -149,6 +151,8 @@ async fn populate(catalog: &Catalog) {
     catalog.keep_authority(secrets::authority(&row)).await.unwrap();
     catalog.keep_placeholder(secrets::placeholder(&row, "openai", 1, "sk-stand-in")).await.unwrap();
     populate_shelves(catalog).await;
+    // Since version 13.
+    catalog.revoke_tokens(&tenant, &row.id).await.unwrap();
 }
 
 /// Since version 12: a volume with a snapshot, and a sandbox that has it.

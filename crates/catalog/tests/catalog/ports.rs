@@ -53,6 +53,28 @@ async fn a_foreign_sandbox_answers_as_an_unknown_one() {
 }
 
 #[tokio::test]
+async fn the_generation_of_tokens_grows_with_each_revocation_and_goes_with_the_sandbox() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("catalog.db");
+    let catalog = Catalog::open(&path).unwrap();
+    let (tenant, other) = (catalog.default_tenant(), catalog.create_tenant("other", NOW).await.unwrap());
+    let (one, two) = (sandbox(&catalog, &tenant).await, sandbox(&catalog, &tenant).await);
+    assert_eq!(catalog.token_generation(&one), 0);
+    catalog.revoke_tokens(&tenant, &one).await.unwrap();
+    catalog.revoke_tokens(&tenant, &one).await.unwrap();
+    assert_eq!((catalog.token_generation(&one), catalog.token_generation(&two)), (2, 0));
+    for (who, what) in [(&other, &one), (&tenant, &SandboxId::generate())] {
+        let refused = catalog.revoke_tokens(who, what).await;
+        assert!(matches!(refused, Err(CatalogError::Unknown { kind: "sandbox", .. })), "{refused:?}");
+    }
+    drop(catalog);
+    let catalog = Catalog::open(&path).unwrap();
+    assert_eq!(catalog.token_generation(&one), 2);
+    catalog.delete_sandbox(&one, None, NOW).await.unwrap();
+    assert_eq!(catalog.token_generation(&one), 0);
+}
+
+#[tokio::test]
 async fn public_ports_are_bounded() {
     let catalog = Catalog::in_memory().unwrap();
     let tenant = catalog.default_tenant();

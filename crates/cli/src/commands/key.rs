@@ -58,6 +58,11 @@ enum Action {
         #[arg(required = true, value_name = "KEY")]
         keys: Vec<String>,
     },
+    /// Make tokens useless that E2B's clients were given for a sandbox
+    RevokeTokens {
+        /// Its id, a unique beginning of its id, or its name
+        sandbox: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -92,6 +97,10 @@ pub(crate) async fn run(ctx: &Context, args: KeyArgs) -> Result<(), Stop> {
         Action::Show { key, format } => {
             let key = client.key(&key).await.or_fail(|| format!("could not show key `{key}`"))?;
             if format.json { print::json::pretty(&key) } else { show(&[key]) }
+        }
+        Action::RevokeTokens { sandbox } => {
+            let revoked = client.revoke_tokens(&sandbox).await;
+            revoked.or_fail(|| format!("could not revoke the tokens of sandbox `{sandbox}`"))
         }
         Action::Revoke { keys } => {
             for key in keys {

@@ -141,6 +141,7 @@ fn durability(action: Action) -> Durability {
     match action {
         Action::KeyCreate
         | Action::KeyDelete
+        | Action::TokenRevoke
         | Action::SecretSet
         | Action::SecretRotate
         | Action::SecretDelete
@@ -158,6 +159,12 @@ fn durability(action: Action) -> Durability {
         | Action::ApiRead
         | Action::ExecStart
         | Action::ExecEnd
+        | Action::ExecAttach
+        | Action::ExecInput
+        | Action::PortConnect
+        | Action::LinkUse
+        | Action::BackupRead
+        | Action::ImageExport
         | Action::SshLogin
         | Action::SnapshotCreate
         | Action::SnapshotRestore

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::routing::any;
-
 use super::body::By;
 use super::error::Refusal;
 use crate::rest::App;
 use crate::rest::auth::Reader;
+use crate::rest::routes::{Routes, any};
 
-pub(super) fn routes() -> Router<Arc<App>> {
-    Router::new()
+pub(super) fn routes() -> Routes<Arc<App>> {
+    Routes::new()
         .route("/secrets", any(secrets))
         .route("/secrets/{*rest}", any(secrets))
         .route("/teams", any(teams))

@@ -20,7 +20,7 @@ use super::sandboxes::Path;
 use super::show::{self, Host};
 use crate::convert;
 use crate::metrics::Move;
-use crate::rest::auth::{Executor, Reader};
+use crate::rest::auth::{Executor, Reader, UnboundExecutor};
 use crate::rest::input::pairs;
 use crate::rest::{App, Segments};
 
@@ -41,12 +41,11 @@ pub(super) struct Fork {
 /// Each child or why there is none, in one list.
 pub(super) async fn fork(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
+    By(caller): By<UnboundExecutor>,
     host: Host,
     By(Segments(path)): By<Segments<Path>>,
     body: Given<Fork>,
 ) -> Result<Response, Refusal> {
-    caller.unbound()?;
     body.value.unknown.refuse()?;
     let sandbox = path.resolve(&app, &caller).await?;
     let seconds = body.value.timeout.unwrap_or(TIMEOUT_SECONDS);

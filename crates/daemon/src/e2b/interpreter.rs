@@ -13,7 +13,6 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
 use burrow_api::ErrorCode;
 use burrow_model::{SandboxId, TenantId};
 use bytes::Bytes;
@@ -29,21 +28,25 @@ use crate::audit::Trace;
 use crate::code::{Interpreter, Question};
 use crate::rest::App;
 use crate::rest::error::ApiError;
+use crate::rest::routes::{Routes, delete, get, post};
 
 /// Code with what comes around it.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
 const TOKENS: [&str; 2] = ["x-access-token", "e2b-traffic-access-token"];
 
-pub(crate) fn routes() -> Router<Arc<App>> {
-    Router::new()
+pub(crate) fn router() -> Router<Arc<App>> {
+    routes().into_router().fallback(no_such_call)
+}
+
+pub(crate) fn routes() -> Routes<Arc<App>> {
+    Routes::new()
         .route("/health", get(pass))
         .route("/execute", post(pass))
         .route("/contexts", get(pass).post(pass))
         .route("/contexts/{context}", delete(pass).get(pass))
         .route("/contexts/{context}/restart", post(pass))
         .route("/contexts/{context}/interrupt", post(pass))
-        .fallback(no_such_call)
 }
 
 async fn no_such_call() -> Refusal {

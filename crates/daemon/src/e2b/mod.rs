@@ -32,10 +32,8 @@ mod volumes;
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::routing::{any, get, post, put};
-
 use crate::rest::App;
+use crate::rest::routes::{Routes, any, get, post, put};
 
 /// Where an agent of E2B's would listen inside. Nothing is forwarded to it: this daemon answers in its place.
 pub(crate) const ENVD_PORT: u16 = 49983;
@@ -44,10 +42,10 @@ pub(crate) const ENVD_PORT: u16 = 49983;
 const ENVD_VERSION: &str = "0.6.4";
 
 /// The control plane.
-pub(crate) fn routes() -> Router<Arc<App>> {
+pub(crate) fn routes() -> Routes<Arc<App>> {
     const ONE: &str = "/sandboxes/{sandbox}";
     let under = |rest: &str| format!("{ONE}/{rest}");
-    Router::new()
+    Routes::new()
         .route("/sandboxes", get(list::list).post(sandboxes::create_v1))
         .route("/v2/sandboxes", get(list::list).post(sandboxes::create_v2))
         .route("/sandboxes/metrics", get(sandboxes::metrics_of_many))

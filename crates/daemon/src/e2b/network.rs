@@ -23,7 +23,7 @@ use super::body::{By, Given, Unknown, asks};
 use super::error::Refusal;
 use super::sandboxes::Path;
 use crate::convert;
-use crate::rest::auth::Executor;
+use crate::rest::auth::UnboundExecutor;
 use crate::rest::{App, Segments};
 
 #[derive(Debug, Default, Deserialize)]
@@ -154,7 +154,7 @@ pub(super) fn replacing(policy: NetworkPolicy) -> NetworkChange {
 
 pub(super) async fn replace(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
+    By(caller): By<UnboundExecutor>,
     By(Segments(path)): By<Segments<Path>>,
     body: Given<NetworkConfig>,
 ) -> Result<StatusCode, Refusal> {

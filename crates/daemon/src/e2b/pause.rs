@@ -5,6 +5,9 @@
 //!   connect  woken, started or left running ─► ends `timeout` from now
 //! ```
 //!
+//! A key that is bound to the sandbox may be inside it. It brings the sandbox's end nearer and never puts it off: a later end is
+//! refused, connecting keeps the earlier of both, and pausing does not take the end away.
+//!
 //! A sandbox that no E2B client made has no timeout. Where one of them gives it one, what follows is sleep and not its end:
 //! nobody who made it said that it may be deleted.
 
@@ -100,7 +103,10 @@ async fn open(
     if body.value.auto_pause == Some(true) {
         lease.then = AtTimeout::Hibernate;
     }
-    let change = LeaseChange { lease, expires_ms };
+    let mut change = LeaseChange { lease, expires_ms };
+    if caller.bound_to().is_some() {
+        change = no_later(&row, change, now_ms);
+    }
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     let work = async move {
         let id = row.id;
@@ -122,6 +128,32 @@ fn leased(row: &SandboxRow, timeout_ms: u64) -> Lease {
     match &row.spec.lease {
         Some(lease) => Lease { timeout_ms, ..lease.clone() },
         None => Lease { timeout_ms, then: AtTimeout::Hibernate, public: false, metadata: Default::default() },
+    }
+}
+
+/// A change of the lease that puts nothing off: neither when the sandbox ends, nor how long it runs when its time begins anew,
+/// nor what follows.
+fn no_later(row: &SandboxRow, change: LeaseChange, now_ms: u64) -> LeaseChange {
+    let end_ms = row.spec.lifetime.expires_ms();
+    let mut lease = change.lease;
+    let longest_ms = match &row.spec.lease {
+        Some(before) => {
+            lease.then = before.then;
+            before.timeout_ms
+        }
+        None => {
+            // Without a lease, a sandbox whose time is up is deleted.
+            if end_ms.is_some() {
+                lease.then = AtTimeout::Delete;
+            }
+            u64::MAX
+        }
+    };
+    lease.timeout_ms = lease.timeout_ms.min(longest_ms);
+    let latest_ms = end_ms.unwrap_or(now_ms.saturating_add(longest_ms));
+    LeaseChange {
+        lease,
+        expires_ms: Some(change.expires_ms.map_or(latest_ms, |end_ms| end_ms.min(latest_ms))),
     }
 }
 
@@ -178,7 +210,14 @@ async fn extend(
     seconds: u64,
     expires_ms: Option<u64>,
 ) -> Result<StatusCode, Refusal> {
-    let change = LeaseChange { lease: leased(row, seconds.saturating_mul(1000)), expires_ms };
+    let mut change = LeaseChange { lease: leased(row, seconds.saturating_mul(1000)), expires_ms };
+    if caller.bound_to().is_some() {
+        let allowed = no_later(row, change.clone(), app.engine.now_ms());
+        if allowed.expires_ms != change.expires_ms {
+            caller.unbound()?;
+        }
+        change = allowed;
+    }
     let (engine, tenant, id) = (app.engine.clone(), caller.tenant().clone(), row.id.clone());
     app.carry_out(async move { Ok(engine.update(&tenant, &id, changing(change)).await?) }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -204,12 +243,14 @@ pub(super) async fn pause(
     let began = Instant::now();
     let row = path.row(&app, &caller).await?;
     if matches!(row.state, SandboxState::Hibernated | SandboxState::Stopped) {
-        endless(&app, &caller, &row).await?;
+        if caller.bound_to().is_none() {
+            endless(&app, &caller, &row).await?;
+        }
         return Err(Refusal::new(StatusCode::CONFLICT, format!("sandbox `{}` is paused already", row.id)));
     }
     let keep = body.value.memory.unwrap_or(true);
-    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
-    app.carry_out(async move { put_to_sleep(&engine, &tenant, row, keep).await }).await?;
+    let (engine, tenant, bound) = (app.engine.clone(), caller.tenant().clone(), caller.bound_to().is_some());
+    app.carry_out(async move { put_to_sleep(&engine, &tenant, row, keep, bound).await }).await?;
     if keep {
         app.metrics.moved(Move::Hibernate, began.elapsed());
     }
@@ -217,14 +258,16 @@ pub(super) async fn pause(
 }
 
 /// Its end is taken away first: a crash in between leaves a sandbox that runs for longer, and never one that is deleted
-/// while its owner takes it for paused.
+/// while its owner takes it for paused. With a bound key the end stays.
 async fn put_to_sleep(
     engine: &Engine,
     tenant: &TenantId,
     row: SandboxRow,
     keep: bool,
+    bound: bool,
 ) -> Result<(), ApiError> {
-    let timed = row.spec.lease.clone().map(|lease| (lease, row.spec.lifetime.expires_ms()));
+    let lease = row.spec.lease.clone().filter(|_| !bound);
+    let timed = lease.map(|lease| (lease, row.spec.lifetime.expires_ms()));
     let id: SandboxId = row.id;
     if let Some((lease, _)) = &timed {
         let change = LeaseChange { lease: lease.clone(), expires_ms: None };

@@ -21,7 +21,7 @@ use super::network::NetworkConfig;
 use super::show::{self, Host};
 use super::templates::{Found, find};
 use crate::convert;
-use crate::rest::auth::{Caller, Executor, Reader};
+use crate::rest::auth::{Caller, Executor, Reader, UnboundExecutor};
 use crate::rest::input::{idempotency_key, pairs};
 use crate::rest::{App, Segments};
 
@@ -70,7 +70,7 @@ pub(super) struct NewSandbox {
 
 pub(super) async fn create_v1(
     app: State<Arc<App>>,
-    caller: By<Executor>,
+    caller: By<UnboundExecutor>,
     host: Host,
     headers: HeaderMap,
     body: Given<NewSandbox>,
@@ -80,7 +80,7 @@ pub(super) async fn create_v1(
 
 pub(super) async fn create_v2(
     app: State<Arc<App>>,
-    caller: By<Executor>,
+    caller: By<UnboundExecutor>,
     host: Host,
     headers: HeaderMap,
     body: Given<NewSandbox>,
@@ -90,13 +90,12 @@ pub(super) async fn create_v2(
 
 async fn create(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
+    By(caller): By<UnboundExecutor>,
     host: Host,
     headers: HeaderMap,
     body: Given<NewSandbox>,
     timeout_seconds: u64,
 ) -> Result<Response, Refusal> {
-    caller.unbound()?;
     let began = Instant::now();
     let mut wish = body.value;
     refuse_absent(&wish)?;

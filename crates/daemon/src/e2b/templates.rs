@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use burrow_engine::EngineError;
 use burrow_model::{Image, Snapshot};
 use http::StatusCode;
@@ -17,6 +16,7 @@ use super::{ENVD_VERSION, absent, builds, copies, show};
 use crate::convert;
 use crate::rest::auth::{Admin, Caller, Executor, Reader};
 use crate::rest::error::ApiError;
+use crate::rest::routes::{Routes, get, patch, post, put};
 use crate::rest::{App, Segments};
 
 /// What E2B calls the template of those who do not say.
@@ -29,18 +29,18 @@ const INTERPRETER_IMAGE: &str = "python-interpreter";
 /// What E2B adds to a name without a tag.
 const DEFAULT_TAG: &str = ":default";
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Routes<Arc<App>> {
     const ONE: &str = "/templates/{template}";
-    Router::new()
+    Routes::new()
         .route("/templates", get(list).post(absent::builds))
         .route("/v2/templates", get(list).post(builds::request))
         .route("/v3/templates", post(builds::request))
         .route("/templates/aliases/{template}", get(alias))
         .route("/templates/tags", post(builds::tag).delete(builds::untag))
         .route(ONE, get(one).delete(remove).patch(absent::builds).post(absent::builds))
-        .route("/v2/templates/{template}", axum::routing::patch(absent::builds))
+        .route("/v2/templates/{template}", patch(absent::builds))
         .route("/templates/{template}/tags", get(tags))
-        .route("/templates/uploads/{upload}", axum::routing::put(copies::upload))
+        .route("/templates/uploads/{upload}", put(copies::upload))
         .route("/templates/{template}/files/{hash}", get(copies::place))
         .route("/v2/templates/{template}/builds/{build}", post(builds::start))
         .route("/templates/{template}/builds/{build}", post(absent::builds))

@@ -10,11 +10,10 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
-use axum::routing::get;
-use axum::{Json, Router};
 use burrow_api::{CreateVolume, ErrorCode, MountVolume, VolumeMode};
 use burrow_engine::OpenShelf;
 use burrow_model::{Shelf, ShelfId, ShelfMount, ShelfState};
@@ -30,19 +29,20 @@ use super::error::Refusal;
 use super::{access, show};
 use crate::audit::Trace;
 use crate::convert;
-use crate::rest::auth::{Executor, Reader};
+use crate::rest::auth::{Caller, Executor, Reader, UnboundExecutor};
 use crate::rest::error::ApiError;
 use crate::rest::input::Params;
+use crate::rest::routes::{Routes, get};
 use crate::rest::volume_files::{download, off_thread, upload};
 use crate::rest::{App, Segments, volumes};
 
 /// Volumes that one list names; E2B's clients know no pages of them.
 const LISTED_MAX: u32 = burrow_catalog::PAGE_LIMIT_MAX;
 
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Routes<Arc<App>> {
     const CONTENT: &str = "/volumecontent/{volume}";
     let under = |rest: &str| format!("{CONTENT}/{rest}");
-    Router::new()
+    Routes::new()
         .route("/volumes", get(list).post(create))
         .route("/volumes/{volume}", get(find).delete(destroy))
         .route(&under("dir"), get(entries).post(make_directory))
@@ -62,7 +62,7 @@ pub(super) struct Mount {
 /// What was asked for, found.
 pub(super) async fn mounts(
     app: &App,
-    caller: &Executor,
+    caller: &Caller,
     asked: Vec<Mount>,
 ) -> Result<Vec<ShelfMount>, Refusal> {
     let mut wishes = Vec::with_capacity(asked.len());
@@ -92,10 +92,9 @@ pub(super) struct NewVolume {
 
 async fn create(
     State(app): State<Arc<App>>,
-    By(caller): By<Executor>,
+    By(caller): By<UnboundExecutor>,
     body: Given<NewVolume>,
 ) -> Result<(StatusCode, Json<Value>), Refusal> {
-    caller.unbound()?;
     body.value.unknown.refuse()?;
     let wish = CreateVolume { name: body.value.name, disk_mib: None, from_snapshot: None };
     let made = volumes::make(&app, &caller, wish).await?;

@@ -62,6 +62,8 @@ pub(super) struct Admitted {
     pub(super) tenant: TenantId,
     pub(super) sandbox: SandboxId,
     pub(super) by: By,
+    /// For the audit log; nobody in particular where the port is public.
+    pub(super) actor: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,10 +76,10 @@ pub(super) enum By {
 }
 
 impl Credentials {
-    pub(super) fn take(parts: &mut Parts, form: &Form) -> Self {
+    pub(super) fn take(parts: &mut Parts, form: &Form, https: bool) -> Self {
         let key = take_key(&mut parts.headers);
         let query = take_token(&mut parts.uri);
-        let cookie = take_cookie(&mut parts.headers, form);
+        let cookie = take_cookie(&mut parts.headers, form, https);
         // A page that was opened by its link tells the address it came from to whatever it loads.
         let tells = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).contains(TOKEN_PARAMETER);
         if parts.headers.get(REFERER).is_some_and(tells) {
@@ -153,8 +155,9 @@ fn take_token(uri: &mut Uri) -> Option<String> {
 }
 
 /// The token of the cookie. Cookies of several header lines become one, as HTTP/1.1 wants them; on the path form all
-/// are the API origin's, and none of the sandbox's business.
-fn take_cookie(headers: &mut HeaderMap, form: &Form) -> Option<String> {
+/// are the API origin's, and none of the sandbox's business. Over HTTPS only the name with the prefix counts: any page below the
+/// same domain can set a cookie of the other one.
+fn take_cookie(headers: &mut HeaderMap, form: &Form, https: bool) -> Option<String> {
     if !headers.contains_key(COOKIE) {
         return None;
     }
@@ -172,7 +175,8 @@ fn take_cookie(headers: &mut HeaderMap, form: &Form) -> Option<String> {
             None => (&[][..], pair),
         };
         if name == COOKIE_SECURE.as_bytes() || name == COOKIE_PLAIN.as_bytes() {
-            token = token.or_else(|| String::from_utf8(value.to_vec()).ok());
+            let counts = name == cookie_name(https).as_bytes();
+            token = token.or_else(|| String::from_utf8(value.to_vec()).ok().filter(|_| counts));
         } else if !pair.is_empty() {
             if !rest.is_empty() {
                 rest.extend_from_slice(b"; ");
@@ -184,6 +188,11 @@ fn take_cookie(headers: &mut HeaderMap, form: &Form) -> Option<String> {
         headers.insert(COOKIE, HeaderValue::from_bytes(&rest).expect("parts of a header value are one"));
     }
     token
+}
+
+/// The one name that is set and read.
+fn cookie_name(https: bool) -> &'static str {
+    if https { COOKIE_SECURE } else { COOKIE_PLAIN }
 }
 
 /// Whether a cookie that a sandbox wants to set has our own name.
@@ -236,7 +245,8 @@ async fn by_credentials(
         && crate::e2b::access::opens_ports(app, &sandbox, token).await?
         && let Some(tenant) = app.engine.owner(&sandbox)
     {
-        return Ok(Admitted { tenant, sandbox, by: By::Token });
+        let actor = Some(format!("token of {sandbox}"));
+        return Ok(Admitted { tenant, sandbox, by: By::Token, actor });
     }
     let message = format!("port {} of sandbox `{}` is private", target.port, target.sandbox);
     Err(unauthorized(&message))
@@ -251,7 +261,8 @@ async fn by_key(app: &App, target: &Target, secret: &str) -> Result<Admitted, Ap
         return Err(ApiError::new(ErrorCode::Forbidden, message).hint(hint));
     }
     let sandbox = owned(app, &key, &target.sandbox).await?;
-    Ok(Admitted { tenant: key.tenant, sandbox, by: By::Key })
+    let actor = Some(format!("{} {}", key.id, key.name));
+    Ok(Admitted { tenant: key.tenant, sandbox, by: By::Key, actor })
 }
 
 /// The sandbox of this text, if it is one that the key reaches. A foreign one answers as an unknown one.
@@ -285,7 +296,8 @@ async fn by_claim(app: &App, target: &Target, claim: Claim, by: By) -> Result<Ad
     if sandbox != claim.sandbox {
         return Err(dead());
     }
-    Ok(Admitted { tenant: key.tenant, sandbox, by })
+    let actor = Some(format!("{} {} by link", key.id, key.name));
+    Ok(Admitted { tenant: key.tenant, sandbox, by, actor })
 }
 
 /// By whole id whoever owns it; by name only in the default tenant, since names are each tenant's own.
@@ -303,7 +315,7 @@ async fn public(app: &App, target: &Target) -> Result<Option<Admitted>, ApiError
         Some(tenant) => Some(tenant),
         None => leased_out(app, &sandbox).await?,
     };
-    Ok(tenant.map(|tenant| Admitted { tenant, sandbox, by: By::Public }))
+    Ok(tenant.map(|tenant| Admitted { tenant, sandbox, by: By::Public, actor: None }))
 }
 
 /// The owner of a sandbox all of whose ports are open to whoever knows its id, as E2B's clients take for granted.
@@ -356,8 +368,8 @@ pub(super) fn remember(
     }
     let token = credentials.query.as_deref()?;
     let seconds = expires_ms.saturating_sub(app.engine.now_ms()) / 1000;
-    let (name, secure) =
-        if app.config.gateway.https { (COOKIE_SECURE, "; Secure") } else { (COOKIE_PLAIN, "") };
+    let https = app.config.gateway.https;
+    let (name, secure) = (cookie_name(https), if https { "; Secure" } else { "" });
     let cookie = format!("{name}={token}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}");
     let place = parts.uri.path_and_query().map_or("/", |place| place.as_str());
     // Two slashes in front would send the browser to another host.
@@ -386,7 +398,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
-        (Credentials::take(&mut parts, form), parts)
+        (Credentials::take(&mut parts, form, uri.starts_with("https:")), parts)
     }
 
     fn left(parts: &Parts) -> Vec<(String, String)> {
@@ -455,8 +467,15 @@ mod tests {
         let (credentials, parts) = taken("/", &Form::Host, &lines);
         assert_eq!(credentials.cookie.as_deref(), Some("tok"));
         assert_eq!(left(&parts), [("cookie".to_owned(), "a=1; b=2; c".to_owned())]);
-        let (credentials, parts) = taken("/", &Form::Host, &[("cookie", "__Host-burrow-port=tok")]);
-        assert_eq!((credentials.cookie.as_deref(), left(&parts)), (Some("tok"), Vec::new()));
+        // Over HTTPS only the name that no other host can set counts; the other goes too.
+        let both = [("cookie", "burrow-port=set-by-another-host; __Host-burrow-port=tok")];
+        for (uri, token) in [("https://80-x.boxes.example/", "tok"), ("/", "set-by-another-host")] {
+            let (credentials, parts) = taken(uri, &Form::Host, &both);
+            assert_eq!((credentials.cookie.as_deref(), left(&parts)), (Some(token), Vec::new()), "{uri}");
+        }
+        let (credentials, _) =
+            taken("https://80-x.boxes.example/", &Form::Host, &[("cookie", "burrow-port=tok")]);
+        assert_eq!(credentials.cookie, None);
         let path = Form::Path { prefix: "/p/x/80".to_owned() };
         let (credentials, parts) = taken("/", &path, &lines);
         assert_eq!((credentials.cookie, left(&parts)), (None, Vec::new()), "the path form knows no cookies");

@@ -112,9 +112,47 @@ pub(crate) fn is_local(authority: &str) -> bool {
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// Whether no page of another site can make a browser send this host to us. Such a page can have its own name resolve to this
+/// machine (DNS rebinding); it cannot have an address, a name below `localhost` or the operator's own domain.
+pub(crate) fn is_own(authority: &str, domain: Option<&str>) -> bool {
+    let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split(']').next());
+    let host = bracketed.or_else(|| without_port(authority)).unwrap_or_default();
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let is_at_or_below = |domain: &str| {
+        let rest = host.strip_suffix(domain);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    host.parse::<std::net::IpAddr>().is_ok()
+        || is_at_or_below(LOCAL_DOMAIN)
+        || domain.is_some_and(is_at_or_below)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_strangers_name_is_not_our_own() {
+        let domain = Some("boxes.example.com");
+        for own in [
+            "127.0.0.1:7700",
+            "127.0.0.1",
+            "[::1]:7700",
+            "10.1.2.3",
+            "localhost:7700",
+            "LOCALHOST.",
+            "x.localhost",
+            "boxes.example.com:443",
+            "a.boxes.example.com",
+        ] {
+            assert!(is_own(own, domain), "{own}");
+        }
+        for other in ["evil.example", "evil.example:7700", "evillocalhost", "xboxes.example.com", "", ":7700"]
+        {
+            assert!(!is_own(other, domain), "{other}");
+        }
+        assert!(!is_own("boxes.example.com", None));
+    }
 
     #[track_caller]
     fn host(authority: &str, expected: Option<(u16, &str)>) {

@@ -26,6 +26,7 @@ mod page;
 mod slots;
 mod token;
 mod upstream;
+mod uses;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -54,13 +55,14 @@ use crate::rest::App;
 use crate::rest::error::ApiError;
 use access::{Admitted, By, Credentials};
 use address::{Addressed, Form, Target};
-pub(crate) use address::{authority, is_local};
+pub(crate) use address::{authority, is_local, is_own};
 pub(crate) use link::Links;
 use page::Audience;
 pub(crate) use slots::Slot;
 use slots::Slots;
 pub(crate) use token::{Claim, Signer};
 use upstream::Upstreams;
+use uses::Uses;
 
 /// Of a request's head. Beyond it no server behind us would take it.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -75,6 +77,7 @@ pub(crate) struct Gateway {
     slots: Slots,
     upstreams: Upstreams,
     signer: OnceCell<Signer>,
+    uses: Uses,
 }
 
 impl Gateway {
@@ -83,6 +86,7 @@ impl Gateway {
             slots: Slots::new(config.requests, config.requests_per_sandbox),
             upstreams: Upstreams::new(engine.clone()),
             signer: OnceCell::new(),
+            uses: Uses::default(),
         }
     }
 
@@ -226,7 +230,7 @@ pub(crate) async fn ask(
     request: Request,
 ) -> Result<Response, Unanswered> {
     let target = Target { sandbox: sandbox.to_string(), port, form: Form::Host };
-    let admitted = Admitted { tenant: tenant.clone(), sandbox: sandbox.clone(), by: By::Key };
+    let admitted = Admitted { tenant: tenant.clone(), sandbox: sandbox.clone(), by: By::Key, actor: None };
     forward::ask(app, &target, &admitted, request).await
 }
 
@@ -236,8 +240,10 @@ const ADDRESS_HINT: &str = "ports are reached as `http://<port>-<sandbox>.localh
 async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Response, ApiError> {
     check(&request)?;
     let (mut parts, body) = request.into_parts();
-    let credentials = Credentials::take(&mut parts, &target.form);
+    let credentials = Credentials::take(&mut parts, &target.form, app.config.gateway.https);
     let admitted = access::admit(app, target, &credentials, &parts).await?;
+    let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
+    uses::record(app, target, &admitted, peer).await;
     if let Some(redirect) = access::remember(app, target, &admitted, &credentials, &parts) {
         return Ok(redirect);
     }

@@ -32,6 +32,7 @@ pub(crate) struct Claim {
     pub(crate) key: KeyId,
 }
 
+#[derive(Clone)]
 pub(crate) struct Signer(hmac::Key);
 
 impl Signer {
@@ -46,9 +47,14 @@ impl Signer {
         format!("{words}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// What opens a sandbox or a volume for one purpose and as long as this secret is kept.
-    pub(crate) fn token(&self, purpose: &str, id: &impl Display) -> String {
-        let signature = hmac::sign(&self.0, format!("{purpose}\n{id}").as_bytes());
+    /// What opens a sandbox or a volume for one purpose, as long as this secret is kept and its generation lasts.
+    pub(crate) fn token(&self, purpose: &str, id: &impl Display, generation: u64) -> String {
+        let words = match generation {
+            // As before there were generations, so that those tokens still count.
+            0 => format!("{purpose}\n{id}"),
+            _ => format!("{purpose}\n{id}\n{generation}"),
+        };
+        let signature = hmac::sign(&self.0, words.as_bytes());
         format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(signature))
     }
 

@@ -16,10 +16,12 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use burrow_api::{AttachClientMessage, AttachServerMessage, encode_output};
+use burrow_audit::{Action, Event, Outcome, Text};
 use burrow_engine::Guest;
 use burrow_guest::protocol::{
     Attach, AttachInput, AttachNotice, ExecInfo, Frame, ReadMode, Request, TerminalSize,
 };
+use burrow_model::ExecId;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -99,11 +101,12 @@ pub(crate) async fn attach(
     let mut connection = guest.open(&request).await?;
     let _info: ExecInfo = guest.reply(&mut connection).await?;
     let (reader, writer) = connection.split();
+    let typing = Typing { actor: caller.trace().and_then(|trace| trace.told().actor), exec, noted: false };
     Ok(upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX).on_upgrade(
         move |socket| {
             // Tracked, so that shutdown waits until the client has been told.
             let tasks = app.tasks.clone();
-            tasks.track_future(serve(app, guest, reader, writer, held, socket))
+            tasks.track_future(serve(app, guest, (reader, writer), held, typing, socket))
         },
     ))
 }
@@ -111,18 +114,41 @@ pub(crate) async fn attach(
 async fn serve(
     app: Arc<App>,
     guest: Guest,
-    mut reader: GuestReader,
-    mut writer: GuestWriter,
+    (mut reader, mut writer): (GuestReader, GuestWriter),
     held: Option<rollback::Reader>,
+    mut typing: Typing,
     socket: WebSocket,
 ) {
     let (mut sink, mut stream) = socket.split();
     let last = tokio::select! {
         last = pump_output(&app, &guest, &mut reader, held, &mut sink) => last,
-        refused = pump_input(&mut writer, &mut stream) => refused,
+        refused = pump_input(&app, &guest, &mut typing, &mut writer, &mut stream) => refused,
     };
     let Some(last) = last else { return };
     let _ = tokio::time::timeout(CLOSE_PATIENCE, finish(&mut sink, &mut stream, last)).await;
+}
+
+/// For the audit log: the first input by an attachment is an event of its own, since most attachments only read.
+struct Typing {
+    actor: Option<Text>,
+    exec: ExecId,
+    noted: bool,
+}
+
+impl Typing {
+    async fn note(&mut self, app: &App, guest: &Guest) {
+        if std::mem::replace(&mut self.noted, true) {
+            return;
+        }
+        let row = guest.sandbox();
+        let event = Event {
+            actor: self.actor.clone(),
+            sandbox: Some(row.id.clone()),
+            target: Some(Text::new(self.exec.as_str())),
+            ..Event::new(app.engine.now_ms(), row.tenant.clone(), Action::ExecInput, Outcome::Done)
+        };
+        app.audited(event).await;
+    }
 }
 
 type Sink = SplitSink<WebSocket, Message>;
@@ -173,13 +199,19 @@ async fn pump_output(
 ///
 /// When the guest does not take input any more the pump only listens: the output may still be going on.
 async fn pump_input(
+    app: &App,
+    guest: &Guest,
+    typing: &mut Typing,
     writer: &mut GuestWriter,
     stream: &mut SplitStream<WebSocket>,
 ) -> Option<AttachServerMessage> {
     let mut open = true;
     loop {
         let sent = match stream.next().await {
-            Some(Ok(Message::Binary(bytes))) if open => send_bytes(writer, bytes).await,
+            Some(Ok(Message::Binary(bytes))) if open => {
+                typing.note(app, guest).await;
+                send_bytes(writer, bytes).await
+            }
             Some(Ok(Message::Text(json))) => match control(&json) {
                 Ok(_) if !open => continue,
                 Ok(Control::Close) => writer.send(&Frame::End).await,

@@ -42,7 +42,10 @@ pub(super) async fn audited(State(app): State<Arc<App>>, mut request: Request, n
     let Some(route) = matched.filter(|_| request.extensions().get::<Door>().is_none()) else {
         return next.run(request).await;
     };
-    let action = action(request.method(), route.as_str());
+    let action = match crate::e2b::envd::is_signed(&request) {
+        true => Action::LinkUse,
+        false => action(request.method(), route.as_str()),
+    };
     if action == Action::ApiRead && !app.audit.config.reads {
         return next.run(request).await;
     }
@@ -86,7 +89,9 @@ struct Pending {
 impl Pending {
     fn event(&self, app: &App, status: Option<StatusCode>, made: Option<String>) -> Option<Event> {
         let told = self.trace.told();
-        let done = status.is_some_and(|status| status.is_success());
+        // A WebSocket begins with 101.
+        let succeeded = |status: StatusCode| status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
+        let done = status.is_some_and(succeeded);
         let (action, ended) = match (self.action, told.exec_began) {
             // Its beginning was recorded when it began.
             (Action::ExecStart, true) => (Action::ExecEnd, told.exec_ended),
@@ -96,7 +101,7 @@ impl Pending {
             return None;
         }
         let outcome = match status {
-            Some(status) if status.is_success() => Outcome::Done,
+            Some(status) if succeeded(status) => Outcome::Done,
             Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Outcome::Denied,
             Some(_) | None => Outcome::Failed,
         };
@@ -129,14 +134,23 @@ impl Drop for Pending {
     }
 }
 
-/// What a call is, told by its route; `api.read` for what only reads. An export changes nothing either, but all that a
-/// sandbox is leaves the host with it: that is recorded.
+/// What a call is, told by its route; `api.read` for what only reads. Exports and backups change nothing either, but with
+/// them data leaves the host as a whole; attaching and connecting open a way into a sandbox. Those are recorded.
 fn action(method: &Method, route: &str) -> Action {
     let last = route.rsplit('/').next().unwrap_or_default();
     match (method.as_str(), route) {
+        ("GET" | "HEAD", "/v1/backup") => Action::BackupRead,
+        ("GET" | "HEAD", "/v1/images/{image}/export") => Action::ImageExport,
+        ("GET" | "HEAD", "/v1/sandboxes/{sandbox}/ports/{port}/connect") => Action::PortConnect,
+        ("GET" | "HEAD", "/v1/sandboxes/{sandbox}/execs/{exec}/attach") => Action::ExecAttach,
+        ("POST", "/process.Process/Connect") => Action::ExecAttach,
+        ("POST", "/v1/sandboxes/{sandbox}/execs/{exec}/stdin") => Action::ExecInput,
+        ("POST", "/process.Process/SendInput" | "/process.Process/StreamInput") => Action::ExecInput,
+        ("POST", "/process.Process/CloseStdin") => Action::ExecInput,
         ("GET" | "HEAD" | "OPTIONS", route) if route != "/v1/snapshots/{snapshot}/export" => Action::ApiRead,
         ("POST", "/v1/keys" | "/v1/ssh/keys") => Action::KeyCreate,
         ("DELETE", "/v1/keys/{key}" | "/v1/ssh/keys/{key}") => Action::KeyDelete,
+        ("POST", "/v1/sandboxes/{sandbox}/revoke-tokens") => Action::TokenRevoke,
         ("POST", "/v1/sandboxes" | "/sandboxes" | "/v2/sandboxes") => Action::SandboxCreate,
         ("DELETE", "/v1/sandboxes/{sandbox}" | "/sandboxes/{sandbox}") => Action::SandboxDelete,
         (
@@ -171,8 +185,7 @@ fn action(method: &Method, route: &str) -> Action {
 }
 
 /// Calls to E2B's agent that change nothing; all of its calls are a POST.
-const ENVD_READS: [&str; 7] =
-    ["Connect", "List", "Stat", "ListDir", "WatchDir", "CreateWatcher", "GetWatcherEvents"];
+const ENVD_READS: [&str; 6] = ["List", "Stat", "ListDir", "WatchDir", "CreateWatcher", "GetWatcherEvents"];
 
 fn is_envd(route: &str) -> bool {
     route.starts_with("/process.Process/") || route.starts_with("/filesystem.Filesystem/")
@@ -255,6 +268,14 @@ mod tests {
             ("POST", "/v2/sandboxes", Action::SandboxCreate),
             ("POST", "/process.Process/Start", Action::ExecStart),
             ("POST", "/process.Process/List", Action::ApiRead),
+            ("POST", "/process.Process/Connect", Action::ExecAttach),
+            ("GET", "/v1/backup", Action::BackupRead),
+            ("GET", "/v1/images/{image}/export", Action::ImageExport),
+            ("GET", "/v1/images/{image}", Action::ApiRead),
+            ("POST", "/v1/sandboxes/{sandbox}/execs/{exec}/stdin", Action::ExecInput),
+            ("GET", "/v1/sandboxes/{sandbox}/execs/{exec}/attach", Action::ExecAttach),
+            ("GET", "/v1/sandboxes/{sandbox}/execs/{exec}/output", Action::ApiRead),
+            ("GET", "/v1/sandboxes/{sandbox}/ports/{port}/connect", Action::PortConnect),
             ("POST", "/filesystem.Filesystem/Remove", Action::ApiCall),
             ("POST", "/files", Action::ApiCall),
         ] {

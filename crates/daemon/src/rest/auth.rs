@@ -1,7 +1,9 @@
 //! Who is asking, and how far their key reaches.
 //!
 //! A handler that takes a [`Reader`], an [`Executor`] or an [`Admin`] cannot run without a key of that scope. A key
-//! bound to one sandbox sees that sandbox and nothing else: any other answers exactly as one that does not exist.
+//! bound to one sandbox sees that sandbox and nothing else: any other answers exactly as one that does not exist. Such a key
+//! may be inside its sandbox, so it changes nothing about the sandbox's boundaries: those handlers take an
+//! [`UnboundExecutor`]. `tests/access/table.txt` lists what each kind of key may do with every route.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ pub(crate) struct Caller {
 }
 
 macro_rules! scoped {
-    ($(#[$doc:meta])* $name:ident, $scope:expr) => {
+    ($(#[$doc:meta])* $name:ident, $scope:expr $(, $also:expr)?) => {
         $(#[$doc])*
         #[derive(Clone, Debug)]
         pub(crate) struct $name(Caller);
@@ -45,7 +47,9 @@ macro_rules! scoped {
             type Rejection = ApiError;
 
             async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
-                authenticate(parts, app)?.needs($scope).map(Self)
+                let caller = authenticate(parts, app)?.needs($scope)?;
+                $($also(&caller)?;)?
+                Ok(Self(caller))
             }
         }
     };
@@ -58,6 +62,11 @@ scoped! {
 scoped! {
     /// May also create, run, change and delete sandboxes.
     Executor, Scope::Exec
+}
+scoped! {
+    /// The same, for a key that is not bound to one sandbox. A bound key may be inside its sandbox, so whatever widens what the
+    /// sandbox may do or how long it lives, or reaches beyond it, needs this.
+    UnboundExecutor, Scope::Exec, Caller::unbound
 }
 scoped! {
     /// May also manage keys, configuration, images and backups.

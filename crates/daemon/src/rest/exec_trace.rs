@@ -34,21 +34,47 @@ impl ExecTrace {
         let Some(trace) = &self.trace else { return };
         trace.target(exec.as_str());
         trace.exec_began();
+        self.record(app, tenant, sandbox, exec.as_str(), Action::ExecStart, self.program.clone()).await;
+    }
+
+    /// Of one of several execs that a call runs one after the other: the call itself is another event.
+    pub(super) async fn step_began(&self, app: &App, tenant: &TenantId, sandbox: &SandboxId, exec: &ExecId) {
+        self.record(app, tenant, sandbox, exec.as_str(), Action::ExecStart, self.program.clone()).await;
+    }
+
+    pub(super) async fn step_ended(&self, app: &App, tenant: &TenantId, sandbox: &SandboxId, exec: &Exec) {
+        self.record(app, tenant, sandbox, &exec.id, Action::ExecEnd, Text::new(&how(exec))).await;
+    }
+
+    async fn record(
+        &self,
+        app: &App,
+        tenant: &TenantId,
+        sandbox: &SandboxId,
+        exec: &str,
+        action: Action,
+        reason: Text,
+    ) {
+        let Some(trace) = &self.trace else { return };
         let event = Event {
             actor: trace.told().actor,
             sandbox: Some(sandbox.clone()),
-            target: Some(Text::new(exec.as_str())),
-            reason: Some(self.program.clone()),
-            ..Event::new(app.engine.now_ms(), tenant.clone(), Action::ExecStart, Outcome::Done)
+            target: Some(Text::new(exec)),
+            reason: Some(reason),
+            ..Event::new(app.engine.now_ms(), tenant.clone(), action, Outcome::Done)
         };
         app.audited(event).await;
     }
 
     pub(crate) fn ended(&self, exec: &Exec) {
         if let Some(trace) = &self.trace {
-            trace.exec_ended(&exec.outcome.as_ref().map_or_else(|| "ended".to_owned(), told));
+            trace.exec_ended(&how(exec));
         }
     }
+}
+
+fn how(exec: &Exec) -> String {
+    exec.outcome.as_ref().map_or_else(|| "ended".to_owned(), told)
 }
 
 fn told(outcome: &ExecOutcome) -> String {

@@ -29,6 +29,7 @@ use super::sandboxes::SandboxPath;
 use super::stream::{GuestReader, GuestWriter, hung_up, out_of_turn};
 use super::upload::{send_bytes, upload};
 use super::{App, PageParams, Segments, page};
+use crate::audit::Trace;
 use crate::convert;
 
 /// How long a wait is when its caller does not say, and at most; callers ask again.
@@ -191,18 +192,24 @@ async fn run(
     Answer::json(StatusCode::CREATED, &exec)
 }
 
-/// Runs one exec to its end, as a request with `wait` does.
+/// Runs one exec to its end, as a request with `wait` does. For calls that run several: each of them is recorded.
 pub(super) async fn run_to_end(
     app: &Arc<App>,
     tenant: &TenantId,
     sandbox: &SandboxId,
     request: &CreateExec,
+    trace: Option<Trace>,
 ) -> Result<RunResult, ApiError> {
     let options = convert::exec_options(request)?;
+    let told = ExecTrace::by(trace, &options);
+    let secrets = burrow_memory::remember::secret_values(&options.env);
     let began = Instant::now();
     let started = app.engine.exec(tenant, sandbox, options).await?;
     app.metrics.exec_started(began.elapsed());
+    told.step_began(app, tenant, sandbox, &started.id).await;
+    app.remembering.given(&started.id, secrets);
     let Ended { mut result, tails, guest } = finish(started, request.input.clone()).await?;
+    told.step_ended(app, tenant, sandbox, &result.exec).await;
     result.exec = with_denials(app, tenant, result.exec).await;
     result.exec = remembered(app, &guest, result.exec, &tails).await;
     Ok(result)

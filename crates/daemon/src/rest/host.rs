@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::response::{IntoResponse, Response};
-use burrow_api::{Driver, HostInfo, Readiness, Version};
+use burrow_api::{Driver, ErrorCode, HostInfo, Readiness, Version};
 use burrow_catalog::{PageRequest, SandboxFilter};
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::request::Parts;
 
 use super::App;
 use super::auth::{Admin, Reader};
@@ -17,13 +18,40 @@ use super::error::ApiError;
 use super::input::NoParams;
 use super::refusals::Common;
 use crate::convert;
+use crate::gateway::{authority, is_own};
 use crate::metrics::Gauges;
+
+/// A request that a page of another site cannot have sent. Routes that need no key take one where only this machine reaches the
+/// daemon: a stranger's page could have its own name resolve to it (DNS rebinding) and read the answer. A usable key is as
+/// good; beyond loopback, the daemon does not know the names it is reached by.
+#[derive(Debug)]
+pub(crate) struct OwnHost;
+
+impl FromRequestParts<Arc<App>> for OwnHost {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        let own = match authority(&parts.uri, &parts.headers) {
+            Some(host) => is_own(host, app.config.gateway.domain()),
+            None => true,
+        };
+        if own
+            || !app.config.listen.ip().is_loopback()
+            || Reader::from_request_parts(parts, app).await.is_ok()
+        {
+            return Ok(Self);
+        }
+        let message = "this host name is not one of the daemon's";
+        Err(ApiError::new(ErrorCode::Forbidden, message)
+            .hint("ask `localhost` or an address, set `gateway.domain`, or send a key"))
+    }
+}
 
 #[utoipa::path(
     get, path = "/healthz", tag = "daemon", security(()),
     responses((status = 200, description = "The daemon lives", body = String, content_type = "text/plain")),
 )]
-pub(crate) async fn health() -> &'static str {
+pub(crate) async fn health(_: OwnHost) -> &'static str {
     "ok\n"
 }
 
@@ -34,7 +62,7 @@ pub(crate) async fn health() -> &'static str {
         (status = 503, description = "It does not, or not well", body = Readiness),
     ),
 )]
-pub(crate) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Readiness>) {
+pub(crate) async fn ready(State(app): State<Arc<App>>, _: OwnHost) -> (StatusCode, Json<Readiness>) {
     let mut waiting_for = Vec::new();
     if app.draining.is_cancelled() {
         waiting_for.push("the daemon is shutting down".to_owned());
@@ -63,7 +91,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Read
     responses((status = 200, description = "What runs here", body = Version), (status = 429,
         description = "Too many requests at once", body = burrow_api::ErrorBody)),
 )]
-pub(crate) async fn version() -> Json<Version> {
+pub(crate) async fn version(_: OwnHost) -> Json<Version> {
     Json(Version {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         guest_generation: burrow_guest::protocol::GENERATION,
@@ -71,7 +99,7 @@ pub(crate) async fn version() -> Json<Version> {
 }
 
 /// This very document; not part of it.
-pub(crate) async fn openapi() -> Response {
+pub(crate) async fn openapi(_: OwnHost) -> Response {
     static DOCUMENT: OnceLock<Bytes> = OnceLock::new();
     let document = DOCUMENT.get_or_init(|| Bytes::from(crate::openapi::document()));
     ([(CONTENT_TYPE, "application/json")], document.clone()).into_response()
@@ -87,7 +115,11 @@ pub(crate) async fn openapi() -> Response {
         (status = 500, description = "A fault of the daemon; its log says more", body = burrow_api::ErrorBody),
     ),
 )]
-pub(crate) async fn metrics(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+pub(crate) async fn metrics(
+    State(app): State<Arc<App>>,
+    _: OwnHost,
+    request: Request,
+) -> Result<Response, ApiError> {
     if !app.config.metrics_open {
         let (mut parts, _) = request.into_parts();
         Reader::from_request_parts(&mut parts, &app).await?;

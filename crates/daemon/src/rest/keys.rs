@@ -11,11 +11,12 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{Admin, check_reference};
+use super::auth::{Admin, UnboundExecutor, check_reference};
 use super::error::ApiError;
 use super::idempotency::{Answer, Begin, once, to_json};
 use super::input::{JsonBody, NoParams, Params, idempotency_key};
 use super::refusals::{Common, Idempotent, Named, WithBody};
+use super::sandboxes::SandboxPath;
 use super::{App, PageParams, Segments, page};
 use crate::convert;
 
@@ -119,6 +120,23 @@ pub(crate) async fn revoke(
     app.engine.catalog().revoke_key(caller.tenant(), &row.id, app.engine.now_ms()).await?;
     app.ssh.key_taken_away();
     tracing::info!(key = %row.id, "key revoked");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(
+    post, path = "/v1/sandboxes/{sandbox}/revoke-tokens", tag = "keys", params(SandboxPath),
+    responses((status = 204, description = "Tokens and signed file addresses that E2B's clients were given for this sandbox \
+        open nothing any more; connections that are open go on"), Common, Named),
+)]
+pub(crate) async fn revoke_tokens(
+    State(app): State<Arc<App>>,
+    caller: UnboundExecutor,
+    _: NoParams,
+    Segments(path): Segments<SandboxPath>,
+) -> Result<StatusCode, ApiError> {
+    let id = caller.sandbox(&app, &path.sandbox).await?;
+    app.engine.catalog().revoke_tokens(caller.tenant(), &id).await?;
+    tracing::info!(sandbox = %id, "tokens revoked");
     Ok(StatusCode::NO_CONTENT)
 }
 

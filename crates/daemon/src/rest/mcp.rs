@@ -17,7 +17,6 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Query, Request, State};
 use axum::response::Response;
-use axum::routing::post;
 use burrow_api::ErrorCode;
 use burrow_client::{ApiKey, Client, ClientOptions};
 use burrow_engine::EngineError;
@@ -29,6 +28,7 @@ use serde::Deserialize;
 use super::App;
 use super::auth::{self, Reader};
 use super::error::ApiError;
+use super::routes::{Routes, post};
 use super::within;
 use crate::gateway::{authority, is_local};
 
@@ -36,7 +36,7 @@ use crate::gateway::{authority, is_local};
 const SANDBOX: &str = "x-burrow-sandbox";
 
 #[derive(Clone, Debug)]
-struct Surface {
+pub(super) struct Surface {
     app: Arc<App>,
     /// What a script could ask.
     api: Router,
@@ -50,11 +50,16 @@ struct Place {
     image: Option<String>,
 }
 
-pub(super) fn routes(app: Arc<App>, api: Router) -> Router<Arc<App>> {
-    Router::new()
-        .route("/mcp", post(serve))
+/// The one route, with the routes behind it.
+pub(super) fn router(app: Arc<App>, api: Router) -> Router<Arc<App>> {
+    routes()
+        .into_router()
         .method_not_allowed_fallback(super::method_not_allowed)
         .with_state(Surface { app, api })
+}
+
+pub(super) fn routes() -> Routes<Surface> {
+    Routes::new().route("/mcp", post(serve))
 }
 
 async fn serve(State(surface): State<Surface>, request: Request) -> Result<Response, ApiError> {

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use burrow_api::{MergeSandbox, Merged, PastMerges};
 
-use super::auth::{Executor, Reader};
+use super::auth::{Reader, UnboundExecutor};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams};
 use super::refusals::{Changing, Common, Named, WithBody};
@@ -23,13 +23,12 @@ use crate::convert;
 )]
 pub(crate) async fn merge(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
     body: JsonBody<MergeSandbox>,
 ) -> Result<Json<Merged>, ApiError> {
     // It reads one sandbox and changes another.
-    caller.unbound()?;
     let options = convert::merge_sandbox_options(&body.value)?;
     if body.value.child.contains([',', ' ']) {
         return Err(ApiError::invalid("`child` is one sandbox")

@@ -42,6 +42,7 @@ mod range;
 pub(crate) mod refusals;
 pub(crate) mod remember;
 mod rollback;
+pub(crate) mod routes;
 pub(crate) mod sandboxes;
 pub(crate) mod secrets;
 pub(crate) mod services;
@@ -61,7 +62,6 @@ use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path};
-use axum::routing::{delete, get, post, put};
 use axum::{Router, middleware};
 use burrow_api::ErrorCode;
 use burrow_catalog::PageRequest;
@@ -82,6 +82,7 @@ use crate::gateway::{Front, Gateway};
 use crate::memory::Keeper;
 use crate::metrics::Metrics;
 use error::ApiError;
+use routes::{Routes, delete, get, post, put};
 
 /// What every handler can reach.
 #[derive(Debug)]
@@ -109,6 +110,8 @@ pub(crate) struct App {
     pub(crate) copies: e2b::copies::Copies,
     /// Changes of files that E2B's clients come by to ask for.
     pub(crate) watchers: e2b::envd::Watchers,
+    /// Signed addresses of files whose sandbox has to be found.
+    pub(crate) lookups: e2b::envd::Lookups,
     /// What runs code inside sandboxes.
     pub(crate) bridges: Bridges,
     /// What memory needs besides itself.
@@ -139,6 +142,7 @@ impl App {
             builds: e2b::builds::Builds::default(),
             copies: e2b::copies::Copies::default(),
             watchers: e2b::envd::Watchers::default(),
+            lookups: e2b::envd::Lookups::default(),
             bridges: Bridges::default(),
             memory,
             audit,
@@ -175,22 +179,28 @@ pub(crate) use rollback::resume as resume_promises;
 /// The whole surface.
 pub(crate) fn router(app: Arc<App>) -> Front {
     let api = api(&app);
-    let models = surrounded(mcp::routes(app.clone(), api.clone()), &app);
-    let envd = surrounded(e2b::envd::routes(), &app);
-    let interpreter = surrounded(e2b::interpreter::routes(), &app);
+    let models = surrounded(mcp::router(app.clone(), api.clone()), &app);
+    let envd = surrounded(e2b::envd::router(), &app);
+    let interpreter = surrounded(e2b::interpreter::router(), &app);
     // In front of all: on a sandbox's host every path is the sandbox's.
     Front::new(app, api.merge(models), envd, interpreter)
 }
 
 /// What a script could ask.
 pub(crate) fn api(app: &Arc<App>) -> Router {
-    let open = Router::new()
+    let router = api_routes().into_router();
+    surrounded(router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed), app)
+}
+
+/// The routes of a script's surface: Burrow's own and those of E2B's control plane.
+pub(crate) fn api_routes() -> Routes<Arc<App>> {
+    let open = Routes::new()
         .route("/healthz", get(host::health))
         .route("/readyz", get(host::ready))
         .route("/metrics", get(host::metrics))
         .route("/v1/version", get(host::version))
         .route("/v1/openapi.json", get(host::openapi));
-    let daemon = Router::new()
+    let daemon = Routes::new()
         .route("/v1/host", get(host::host))
         .route("/v1/config", get(host::config))
         .route("/v1/backup", get(backup::backup))
@@ -203,8 +213,7 @@ pub(crate) fn api(app: &Arc<App>) -> Router {
         .route("/v1/secrets", get(secrets::list))
         .route("/v1/secrets/{secret}", get(secrets::get).put(secrets::set).delete(secrets::remove))
         .route("/v1/secrets/{secret}/rotate", post(secrets::rotate));
-    let router = open
-        .merge(daemon)
+    open.merge(daemon)
         .merge(sandbox_routes())
         .merge(snapshot_routes())
         .merge(exec_routes())
@@ -214,9 +223,7 @@ pub(crate) fn api(app: &Arc<App>) -> Router {
         .merge(image_routes())
         .merge(memory::routes())
         .merge(audit_routes())
-        .merge(e2b::routes());
-    let router = router.fallback(no_such_route).method_not_allowed_fallback(method_not_allowed);
-    surrounded(router, app)
+        .merge(e2b::routes())
 }
 
 /// What stands around every route.
@@ -228,10 +235,10 @@ fn surrounded(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
         .with_state(app.clone())
 }
 
-fn sandbox_routes() -> Router<Arc<App>> {
+fn sandbox_routes() -> Routes<Arc<App>> {
     const ONE: &str = "/v1/sandboxes/{sandbox}";
     let under = |rest: &str| format!("{ONE}/{rest}");
-    Router::new()
+    Routes::new()
         .route("/v1/sandboxes", get(sandboxes::list).post(sandboxes::create))
         .route(ONE, get(sandboxes::get).patch(sandboxes::update).delete(sandboxes::delete))
         .route(&under("start"), post(power::start))
@@ -246,6 +253,7 @@ fn sandbox_routes() -> Router<Arc<App>> {
         .route(&under("merge"), post(merges::merge))
         .route(&under("merges"), get(merges::list))
         .route(&under("stats"), get(sandboxes::stats))
+        .route(&under("revoke-tokens"), post(keys::revoke_tokens))
         .route(&under("ports"), get(ports::list))
         .route(&under("ports/{port}"), put(ports::publish).delete(ports::unpublish))
         .route(&under("ports/{port}/url"), post(ports::url))
@@ -262,9 +270,9 @@ fn sandbox_routes() -> Router<Arc<App>> {
         .route(&under("services/{name}/restart"), post(services::restart))
 }
 
-fn snapshot_routes() -> Router<Arc<App>> {
+fn snapshot_routes() -> Routes<Arc<App>> {
     const ONE: &str = "/v1/snapshots/{snapshot}";
-    Router::new()
+    Routes::new()
         .route("/v1/snapshots", get(snapshots::list).post(moving::import))
         .route(ONE, get(snapshots::get).delete(snapshots::delete))
         .route(&format!("{ONE}/sandboxes"), post(snapshots::become_sandbox))
@@ -277,11 +285,11 @@ fn snapshot_routes() -> Router<Arc<App>> {
         .route("/v1/gc", get(lineage::stale).post(lineage::collect))
 }
 
-fn volume_routes() -> Router<Arc<App>> {
+fn volume_routes() -> Routes<Arc<App>> {
     const ONE: &str = "/v1/volumes/{volume}";
     let under = |rest: &str| format!("{ONE}/{rest}");
     let files = get(volume_files::read).put(volume_files::write).delete(volume_files::remove);
-    Router::new()
+    Routes::new()
         .route("/v1/volumes", get(volumes::list).post(volumes::create))
         .route(ONE, get(volumes::get).delete(volumes::remove))
         .route(&under("snapshots"), get(volumes::snapshots).post(volumes::snapshot))
@@ -291,10 +299,10 @@ fn volume_routes() -> Router<Arc<App>> {
         .route(&under("files/list"), get(volume_files::list))
 }
 
-fn image_routes() -> Router<Arc<App>> {
+fn image_routes() -> Routes<Arc<App>> {
     const ONE: &str = "/v1/images/{image}";
     let under = |rest: &str| format!("{ONE}/{rest}");
-    Router::new()
+    Routes::new()
         .route("/v1/images", get(images::list).post(images::make::make))
         .route("/v1/images/import", put(images::upload::import))
         .route("/v1/images/build", put(images::upload::build))
@@ -305,8 +313,8 @@ fn image_routes() -> Router<Arc<App>> {
         .route(&under("tags/{tag}"), delete(images::untag))
 }
 
-fn audit_routes() -> Router<Arc<App>> {
-    Router::new()
+fn audit_routes() -> Routes<Arc<App>> {
+    Routes::new()
         .route("/v1/audit", get(audit::list))
         .route("/v1/audit/follow", get(audit::follow))
         .route("/v1/audit/checkpoint", get(audit::checkpoint))
@@ -315,10 +323,10 @@ fn audit_routes() -> Router<Arc<App>> {
         .route("/v1/audit/export", get(audit::export))
 }
 
-fn exec_routes() -> Router<Arc<App>> {
+fn exec_routes() -> Routes<Arc<App>> {
     const ALL: &str = "/v1/sandboxes/{sandbox}/execs";
     let under = |rest: &str| format!("{ALL}/{{exec}}{rest}");
-    Router::new()
+    Routes::new()
         .route("/v1/execs/{exec}", get(execs::find))
         .route(ALL, get(execs::list).post(execs::create))
         .route(&under(""), get(execs::get))
@@ -330,10 +338,10 @@ fn exec_routes() -> Router<Arc<App>> {
         .route(&under("/attach"), get(attach::attach))
 }
 
-fn code_routes() -> Router<Arc<App>> {
+fn code_routes() -> Routes<Arc<App>> {
     const ALL: &str = "/v1/sandboxes/{sandbox}/contexts";
     let under = |rest: &str| format!("{ALL}/{{context}}{rest}");
-    Router::new()
+    Routes::new()
         .route(ALL, get(contexts::list).post(contexts::create))
         .route(&under(""), get(contexts::get).delete(contexts::remove))
         .route(&under("/interrupt"), post(contexts::interrupt))
@@ -341,10 +349,10 @@ fn code_routes() -> Router<Arc<App>> {
         .route(&under("/run"), post(contexts::run))
 }
 
-fn file_routes() -> Router<Arc<App>> {
+fn file_routes() -> Routes<Arc<App>> {
     const FILES: &str = "/v1/sandboxes/{sandbox}/files";
     let under = |rest: &str| format!("{FILES}/{rest}");
-    Router::new()
+    Routes::new()
         .route(FILES, get(files::read).put(files::write).delete(files::remove))
         .route(&under("stat"), get(files::stat))
         .route(&under("list"), get(listing::list))

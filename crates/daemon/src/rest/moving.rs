@@ -15,7 +15,7 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{Executor, Reader};
+use super::auth::{Reader, UnboundExecutor};
 use super::error::ApiError;
 use super::images::upload::receive;
 use super::input::Params;
@@ -105,11 +105,10 @@ pub(crate) struct ImportParams {
 )]
 pub(crate) async fn import(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     Params(params): Params<ImportParams>,
     body: Body,
 ) -> Result<Response, ApiError> {
-    caller.unbound()?;
     let trust = match &params.trust {
         Some(key) => {
             caller.manages()?;

@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 use utoipa::IntoParams;
 
-use super::auth::{Executor, Reader};
+use super::auth::{Executor, Reader, UnboundExecutor};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
 use super::refusals::{ByGuest, ByPort, Common, Named, WithBody};
@@ -126,7 +126,7 @@ impl PortPath {
 )]
 pub(crate) async fn publish(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<PortPath>,
 ) -> Result<StatusCode, ApiError> {
@@ -146,7 +146,7 @@ pub(crate) async fn publish(
 )]
 pub(crate) async fn unpublish(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<PortPath>,
 ) -> Result<StatusCode, ApiError> {
@@ -166,7 +166,7 @@ pub(crate) async fn unpublish(
 )]
 pub(crate) async fn url(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<PortPath>,
     (uri, headers): (Uri, HeaderMap),

@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{Caller, Executor, Reader};
+use super::auth::{Reader, UnboundExecutor};
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params};
 use super::refusals::{Changing, Common, Named, WithBody};
@@ -56,11 +56,10 @@ pub(crate) struct WaitParams {
 )]
 pub(crate) async fn start(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     body: JsonBody<StartRace>,
 ) -> Result<(StatusCode, Json<Race>), ApiError> {
-    caller.unbound()?;
     let spec = convert::race_spec(&body.value)?;
     let parent = caller.sandbox(&app, &body.value.parent).await?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
@@ -116,12 +115,12 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn merge(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<RacePath>,
     body: JsonBody<MergeRace>,
 ) -> Result<Json<Merged>, ApiError> {
-    let id = begun(&caller, &path)?;
+    let id = path.id()?;
     let options = convert::merge_race_options(&body.value)?;
     let (engine, tenant, dry_run) = (app.engine.clone(), caller.tenant().clone(), options.dry_run);
     let merged = app.carry_out(async move { Ok(engine.merge_race(&tenant, &id, options).await?) }).await?;
@@ -137,17 +136,12 @@ pub(crate) async fn merge(
 )]
 pub(crate) async fn remove(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<RacePath>,
 ) -> Result<StatusCode, ApiError> {
-    let id = begun(&caller, &path)?;
+    let id = path.id()?;
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     app.carry_out(async move { Ok(engine.delete_race(&tenant, &id).await?) }).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-fn begun(caller: &Caller, path: &RacePath) -> Result<RaceId, ApiError> {
-    caller.unbound()?;
-    path.id()
 }

@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{Executor, Reader};
+use super::auth::{Caller, Executor, Reader, UnboundExecutor};
 use super::egress;
 use super::error::ApiError;
 use super::input::{JsonBody, NoParams, Params, idempotency_key, pairs, unknown_parameter};
@@ -36,12 +36,11 @@ pub(super) const LABELS_MAX: usize = 20;
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     headers: HeaderMap,
     body: JsonBody<CreateSandbox>,
 ) -> Result<Response, ApiError> {
-    caller.unbound()?;
     let began = Instant::now();
     let (rotate, memory) = (body.value.rotate.clone(), body.value.memory.clone());
     let volumes = convert::mount_wishes(body.value.volumes.clone())?;
@@ -184,6 +183,11 @@ pub(crate) async fn update(
         trace.is(burrow_audit::Action::PolicyChange);
     }
     let (sleep, rotate) = (body.value.sleep, body.value.rotate.clone());
+    // A bound key may be inside the sandbox: it decides neither what the sandbox may reach and use, nor when it is put to
+    // sleep or renewed.
+    if body.value.network.is_some() || body.value.limits.is_some() || sleep.is_some() || rotate.is_some() {
+        caller.unbound()?;
+    }
     let memory = body.value.memory.clone();
     let volumes = body.value.volumes.clone().map(convert::mount_wishes).transpose()?;
     let mut update = convert::update_options(body.value)?;
@@ -229,7 +233,7 @@ pub(crate) async fn update(
 /// The snapshot is looked up now: a policy names it by its id, whatever becomes of its name.
 async fn rotate_policy(
     app: &App,
-    caller: &Executor,
+    caller: &Caller,
     request: RotateRequest,
 ) -> Result<Option<RotatePolicy>, ApiError> {
     if request.every_seconds == 0 {

@@ -17,7 +17,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::auth::{Executor, Reader};
+use super::auth::{Executor, Reader, UnboundExecutor};
 use super::error::ApiError;
 use super::idempotency::{Answer, Begin, once};
 use super::input::{JsonBody, NoParams, idempotency_key, pairs, unknown_parameter};
@@ -245,13 +245,12 @@ pub(crate) async fn restore(
 )]
 pub(crate) async fn become_sandbox(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<SnapshotPath>,
     headers: HeaderMap,
     body: JsonBody<SandboxFromSnapshot>,
 ) -> Result<Response, ApiError> {
-    caller.unbound()?;
     let began = Instant::now();
     let mut options = convert::from_snapshot(body.value, app.engine.now_ms())?;
     let snapshot = caller.snapshot(&app, &path.snapshot).await?.id;
@@ -280,13 +279,12 @@ pub(crate) async fn become_sandbox(
 )]
 pub(crate) async fn fork(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
     headers: HeaderMap,
     body: JsonBody<ForkSandbox>,
 ) -> Result<Answer, ApiError> {
-    caller.unbound()?;
     let options = convert::fork_options(body.value, app.engine.now_ms())?;
     let key = idempotency_key(&headers)?;
     let sandbox = caller.sandbox(&app, &path.sandbox).await?;

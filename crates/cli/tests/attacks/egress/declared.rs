@@ -150,7 +150,9 @@ fn beyond(sandbox: &Sandbox<'_>) -> Finding {
     let key: Value = serde_json::from_str(&key).unwrap();
     let text = key["secret"].as_str().unwrap().to_owned();
     let mut wire = crate::wire::Wire::open(&ground.daemon.url(), &text);
-    let path = format!("/v1/sandboxes/{}/egress/policy", sandbox.id);
+    let own = format!("/v1/sandboxes/{}", sandbox.id);
+    let (path, port) = (format!("{own}/egress/policy"), format!("{own}/ports/8080"));
+    let e2b = format!("/sandboxes/{}/network", sandbox.id);
     let rules = json!({ "egress": { "rules": usual() } }).to_string();
     for (method, target, body) in [
         ("PUT", path.as_str(), rules.as_str()),
@@ -158,6 +160,11 @@ fn beyond(sandbox: &Sandbox<'_>) -> Finding {
         ("GET", "/v1/secrets/bearer", ""),
         ("DELETE", "/v1/secrets/bearer?force=true", ""),
         ("POST", "/v1/secrets/bearer/rotate", "{\"value\":\"bm90LWEtc2VjcmV0\"}"),
+        ("PATCH", own.as_str(), "{\"network\":{\"mode\":\"open\"}}"),
+        ("PATCH", own.as_str(), "{\"network\":{\"requests\":[]}}"),
+        ("PATCH", own.as_str(), "{\"limits\":{\"ram_mib\":4096}}"),
+        ("PUT", e2b.as_str(), "{}"),
+        ("PUT", port.as_str(), ""),
     ] {
         let answer = wire.ask(method, target.as_bytes(), "application/json", body.as_bytes()).unwrap();
         ensure((400..500).contains(&answer.status), || {

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, Request, State};
 use axum::response::{IntoResponse, Response};
+use burrow_api::ErrorCode;
 use burrow_engine::Guest;
 use burrow_guest::protocol::{FileEntry, Request as GuestRequest, WriteFile};
 use burrow_model::SandboxId;
@@ -19,7 +20,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::super::access::{self, Signed};
 use super::super::error::Refusal;
@@ -27,6 +28,7 @@ use super::multipart::Multipart;
 use super::{Addressee, Inside, User};
 use crate::audit::Trace;
 use crate::rest::App;
+use crate::rest::error::ApiError;
 use crate::rest::files::read_file;
 use crate::rest::input::Params;
 use crate::rest::upload::{linger, upload};
@@ -40,12 +42,31 @@ const METADATA_KEY_MAX: usize = 200;
 /// Bytes of a file's metadata together.
 const METADATA_BYTES_MAX: usize = 4096;
 
+/// Signed addresses without a sandbox that wait for their lookup. Nobody needs a key to ask for one, so there is one lookup at a
+/// time, on a thread of its own, and few may wait.
+const LOOKUPS_MAX: usize = 16;
+
+/// Lookups of the sandboxes of signed addresses.
+#[derive(Debug)]
+pub(crate) struct Lookups {
+    places: Semaphore,
+    running: Semaphore,
+}
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Self { places: Semaphore::new(LOOKUPS_MAX), running: Semaphore::new(1) }
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct Query {
     path: Option<String>,
     username: Option<String>,
     signature: Option<String>,
     signature_expiration: Option<String>,
+    /// Names the sandbox of a signed address where neither its host nor a header does.
+    sandbox_id: Option<String>,
 }
 
 pub(super) async fn read(State(app): State<Arc<App>>, request: Request) -> Result<Response, Response> {
@@ -142,44 +163,61 @@ async fn admitted(
         return Ok((query, inside.named(user)));
     };
     let signed = Signed {
-        path: query.path.as_deref().unwrap_or_default(),
+        path: query.path.clone().unwrap_or_default(),
         operation,
-        user: query.username.as_deref().unwrap_or_default(),
-        expires: query.signature_expiration.as_deref(),
-        signature,
+        user: query.username.clone().unwrap_or_default(),
+        expires: query.signature_expiration.clone(),
+        signature: signature.clone(),
     };
-    let inside = by_signature(app, parts, &signed).await.map_err(Refusal::into_response)?;
+    let inside =
+        by_signature(app, parts, query.sandbox_id.clone(), signed).await.map_err(Refusal::into_response)?;
     let user = query.username.clone();
     Ok((query, inside.named(user)))
 }
 
-/// Without a sandbox in its address, every sandbox's token is tried: that is what finds it.
-async fn by_signature(app: &Arc<App>, parts: &Parts, signed: &Signed<'_>) -> Result<Inside, Refusal> {
+/// Where the address names a sandbox, by its host, a header or `sandbox_id`, one token is tried. E2B's clients also write
+/// addresses that name none (with `E2B_SANDBOX_URL`): then every sandbox's token is.
+async fn by_signature(
+    app: &Arc<App>,
+    parts: &Parts,
+    sandbox_id: Option<String>,
+    signed: Signed,
+) -> Result<Inside, Refusal> {
     let refused = || Refusal::new(StatusCode::UNAUTHORIZED, "invalid signature");
     let now = app.engine.now_ms() / 1000;
-    let counts = signed.expires.is_none_or(|text| text.parse::<u64>().is_ok_and(|expires| expires > now));
+    let counts =
+        signed.expires.as_ref().is_none_or(|text| text.parse::<u64>().is_ok_and(|expires| expires > now));
     if !counts {
         return Err(Refusal::new(StatusCode::UNAUTHORIZED, "signature is already expired"));
     }
     let named = parts.extensions.get::<Addressee>().cloned().and_then(|Addressee(text)| text);
-    let candidates: Vec<SandboxId> = match named {
-        Some(text) => text.parse().into_iter().collect(),
-        None => app.engine.known().into_iter().take(TRIED_MAX).collect(),
-    };
-    let mut found = None;
-    for id in candidates {
-        if signed.is_by(&access::envd_token(app, &id).await?) {
-            found = Some(id);
-            break;
+    let sandbox = match named.or(sandbox_id) {
+        Some(text) => {
+            let id: SandboxId = text.parse().map_err(|_| refused())?;
+            let token = access::envd_token(app, &id).await?;
+            signed.is_by(&token).then_some(id)
         }
-    }
-    let sandbox = found.ok_or_else(refused)?;
+        None => look_up(app, signed).await?,
+    };
+    let sandbox = sandbox.ok_or_else(refused)?;
     let tenant = app.engine.owner(&sandbox).ok_or_else(refused)?;
     let trace = parts.extensions.get::<Trace>().cloned();
     if let Some(trace) = &trace {
         trace.asked_inside(&tenant, &sandbox, true);
     }
     Ok(Inside { tenant, sandbox, user: None, timeout: None, keepalive: super::KEEPALIVE, trace })
+}
+
+/// The sandbox whose token an address was signed with.
+async fn look_up(app: &Arc<App>, signed: Signed) -> Result<Option<SandboxId>, Refusal> {
+    let busy = |_| ApiError::new(ErrorCode::Busy, "too many signed addresses without a sandbox at once");
+    let _place = app.lookups.places.try_acquire().map_err(busy)?;
+    let _turn = app.lookups.running.acquire().await.expect("the semaphore is never closed");
+    let (signer, catalog) = (app.gateway.signer(app).await?.clone(), app.engine.catalog().clone());
+    let sandboxes: Vec<SandboxId> = app.engine.known().into_iter().take(TRIED_MAX).collect();
+    let found =
+        tokio::task::spawn_blocking(move || access::signed_by(&signer, &catalog, sandboxes, &signed)).await;
+    Ok(found.map_err(|error| ApiError::internal("could not look up a signed address", error))?)
 }
 
 fn shown(entry: &FileEntry) -> Value {

@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -42,6 +41,8 @@ use crate::convert;
 use crate::rest::App;
 use crate::rest::auth::Executor;
 use crate::rest::error::ApiError;
+use crate::rest::routes::{Routes, get, post};
+pub(crate) use files::Lookups;
 pub(crate) use watch::Watchers;
 
 const SANDBOX_ID: &str = "e2b-sandbox-id";
@@ -58,10 +59,14 @@ const KEEPALIVE_SECONDS: std::ops::RangeInclusive<u64> = 1..=3600;
 /// Of `/etc/passwd`, looked at for a user's home.
 const PASSWD_BYTES_MAX: u64 = 256 << 10;
 
-pub(crate) fn routes() -> Router<Arc<App>> {
+pub(crate) fn router() -> Router<Arc<App>> {
+    routes().into_router().fallback(no_such_call)
+}
+
+pub(crate) fn routes() -> Routes<Arc<App>> {
     let process = |call: &str| format!("/process.Process/{call}");
     let filesystem = |call: &str| format!("/filesystem.Filesystem/{call}");
-    Router::new()
+    Routes::new()
         .route("/health", get(health))
         .route("/files", get(files::read).post(files::write))
         .route(&process("Start"), post(process::start))
@@ -81,7 +86,6 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route(&filesystem("CreateWatcher"), post(watch::create))
         .route(&filesystem("GetWatcherEvents"), post(watch::events))
         .route(&filesystem("RemoveWatcher"), post(watch::remove))
-        .fallback(no_such_call)
 }
 
 /// Whose envd a request is for, as it was written. Without one, the request is a signed address of a file.

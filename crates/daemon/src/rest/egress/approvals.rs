@@ -13,7 +13,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::super::auth::{Executor, Reader};
+use super::super::auth::{Reader, UnboundExecutor};
 use super::super::error::ApiError;
 use super::super::input::{JsonBody, NoParams};
 use super::super::refusals::{Changing, Common, Named, WithBody};
@@ -60,12 +60,11 @@ pub(crate) struct ApprovalPath {
 )]
 pub(crate) async fn answer(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<ApprovalPath>,
     body: JsonBody<AnswerApproval>,
 ) -> Result<StatusCode, ApiError> {
-    caller.unbound()?;
     let id = caller.sandbox(&app, &path.sandbox).await?;
     app.engine.answer_waiting(caller.tenant(), &id, path.approval, body.value.allow).await?;
     Ok(StatusCode::NO_CONTENT)

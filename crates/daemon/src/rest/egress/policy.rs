@@ -12,7 +12,7 @@ use burrow_engine::{LimitsChange, NetworkChange, RatesChange, UpdateOptions};
 use burrow_model::network::RequestRule;
 use burrow_model::{Name, NetworkPolicy, SecretSpec, TenantId};
 
-use super::super::auth::{Caller, Executor};
+use super::super::auth::{Caller, UnboundExecutor};
 use super::super::error::ApiError;
 use super::super::input::{JsonBody, NoParams};
 use super::super::refusals::{Changing, Common, WithBody};
@@ -30,7 +30,7 @@ use crate::convert;
 )]
 pub(crate) async fn replace(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     Segments(path): Segments<SandboxPath>,
     body: JsonBody<PolicyDocument>,
@@ -90,7 +90,7 @@ pub(crate) async fn admit(
     if rules.is_empty() {
         return Ok(());
     }
-    // A key that is bound to one sandbox may be inside it: it must not choose which secrets come to it, nor who is asked.
+    // A bound key may be inside its sandbox: it must not choose which secrets come to it, nor whose approval is needed.
     caller.unbound()?;
     let secrets = secrets(app, caller.tenant()).await?;
     let ceiling = |name: &Name| secrets.get(name).map(|spec| spec.allow.clone());

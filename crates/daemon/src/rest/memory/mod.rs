@@ -27,21 +27,21 @@ mod whose;
 
 use std::sync::Arc;
 
-use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
 use burrow_api::defaults::{PAGE_LIMIT, PAGE_LIMIT_MAX};
 use burrow_memory::PageRequest;
 use burrow_model::{SandboxId, TenantId};
 
 use super::error::ApiError;
+use super::routes::{Routes, get, post};
 use super::{App, method_not_allowed, no_such_route, observe};
 
 pub(crate) use whose::Door;
 
 /// All of it, for keys.
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Routes<Arc<App>> {
     let under = |rest: &str| format!("/v1/memory/{{of}}/{rest}");
-    Router::new()
+    Routes::new()
         .route("/v1/spaces", get(spaces::list).post(spaces::create))
         .route("/v1/spaces/{space}", get(spaces::get).patch(spaces::update).delete(spaces::remove))
         .route(&under("erase"), post(entries::erase))
@@ -55,9 +55,9 @@ pub(super) fn routes() -> Router<Arc<App>> {
 }
 
 /// What a sandbox may do with its own memory.
-fn own_routes() -> Router<Arc<App>> {
+pub(super) fn own_routes() -> Routes<Arc<App>> {
     let under = |rest: &str| format!("/v1/memory/{{of}}/{rest}");
-    Router::new()
+    Routes::new()
         .route("/v1/memory/{of}", get(upkeep::stats))
         .route(&under("entries"), get(entries::list).post(entries::add))
         .route(&under("entries/{entry}"), get(entries::get).patch(entries::update).delete(entries::remove))
@@ -92,6 +92,7 @@ fn own_routes() -> Router<Arc<App>> {
 /// The door of one sandbox: whatever comes through it is that sandbox and nobody else, whichever key it shows.
 pub(crate) fn memory_door_router(app: Arc<App>, tenant: TenantId, sandbox: SandboxId) -> Router {
     own_routes()
+        .into_router()
         .fallback(no_such_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(app.clone(), observe::admit))

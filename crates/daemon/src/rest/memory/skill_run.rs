@@ -2,6 +2,7 @@
 //!
 //! What was begun is seen through even if the client hangs up: its outcome is what the next one learns from.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use burrow_api::memory::{RunSkill, SkillRun, SkillRunStep};
 use burrow_api::{CreateExec, ErrorCode, ErrorDetail, RunResult};
 use burrow_engine::ScopedView;
+use burrow_memory::remember::secrets;
 use burrow_memory::skills::{Outcome, Skill, Step};
 use burrow_model::{SandboxId, SpaceAccess, TenantId};
 use futures_util::stream;
@@ -25,6 +27,7 @@ use super::super::stream::lines;
 use super::super::{App, Segments};
 use super::skills::{SkillPath, sandbox_of};
 use super::whose::{Principal, ReadParams, WriteParams};
+use crate::audit::Trace;
 use crate::convert;
 
 /// Lines on their way to a client; a step's output is at most two megabytes.
@@ -65,6 +68,7 @@ pub(crate) async fn run(
         skill,
         requests,
         told: body.stream.then_some(lines_out),
+        trace: caller.trace().cloned(),
     };
     let (name, version) = (job.skill.name.clone(), job.skill.version);
     let total = u32::try_from(job.requests.len()).unwrap_or(u32::MAX);
@@ -118,6 +122,8 @@ struct Job {
     skill: Skill,
     requests: Vec<CreateExec>,
     told: Option<mpsc::Sender<SkillRunStep>>,
+    /// Who asked, for the events of the steps.
+    trace: Option<Trace>,
 }
 
 struct Done {
@@ -138,10 +144,11 @@ impl Job {
         for (step, request) in (1..).zip(&self.requests) {
             let run = request.command.clone().unwrap_or_else(|| request.argv.join(" "));
             self.tell(|| SkillRunStep::Start { step, total, run }).await;
-            match execs::run_to_end(&self.app, &self.tenant, &self.sandbox, request).await {
+            match execs::run_to_end(&self.app, &self.tenant, &self.sandbox, request, self.trace.clone()).await
+            {
                 Ok(result) => {
                     done.ok = is_good(&result);
-                    last = Some(summary(&result));
+                    last = Some(summary(&result, &request.env));
                     self.tell(|| SkillRunStep::Step { step, result: Box::new(result.clone()) }).await;
                     if self.told.is_none() {
                         done.steps.push(result);
@@ -200,14 +207,16 @@ fn is_good(result: &RunResult) -> bool {
     result.exec.outcome.as_ref().is_some_and(|outcome| outcome.exit_code == Some(0))
 }
 
-/// Its exit code, and the end of what it said, without what was secret in it.
-fn summary(result: &RunResult) -> (Option<i32>, String) {
+/// Its exit code, and the end of its output, without the secrets in it: what looks like one, and what the step was given as one.
+fn summary(result: &RunResult, env: &BTreeMap<String, String>) -> (Option<i32>, String) {
     let said = if result.stderr.trim().is_empty() { &result.stdout } else { &result.stderr };
+    // Before it is cut: half of a secret would not be found.
+    let said = &secrets::without(said.clone(), &secrets::secret_values(env));
     let mut from = said.len().saturating_sub(DETAIL_BYTES_MAX);
     while !said.is_char_boundary(from) {
         from += 1;
     }
-    let detail = burrow_memory::remember::secrets::scrub(said[from..].trim()).into_owned();
+    let detail = secrets::scrub(said[from..].trim()).into_owned();
     (result.exec.outcome.as_ref().and_then(|outcome| outcome.exit_code), detail)
 }
 

@@ -12,7 +12,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::super::auth::{Caller, Executor, Reader, check_reference};
+use super::super::auth::{Caller, Executor, Reader, UnboundExecutor, check_reference};
 use super::super::error::ApiError;
 use super::super::input::{JsonBody, NoParams, Params};
 use super::super::refusals::{Common, Remembering, WithBody};
@@ -46,11 +46,10 @@ impl SpacePath {
 )]
 pub(crate) async fn create(
     State(app): State<Arc<App>>,
-    caller: Executor,
+    caller: UnboundExecutor,
     _: NoParams,
     body: JsonBody<CreateSpace>,
 ) -> Result<(StatusCode, Json<Space>), ApiError> {
-    caller.unbound()?;
     let CreateSpace { name, description, labels } = body.value;
     let name = convert::space_name(&name)?;
     convert::check_description(&description)?;

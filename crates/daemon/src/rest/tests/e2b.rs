@@ -177,6 +177,39 @@ async fn a_signed_address_is_for_one_file() {
     assert_eq!(get(format!("path=/x&username=root&signature={write}")).await, 401);
     let past = signature("/x", "read", ":17");
     assert_eq!(get(format!("path=/x&username=root&signature={past}&signature_expiration=17")).await, 401);
+    // An address that names its sandbox is tried with that one's token alone.
+    assert_eq!(get(format!("path=/x&username=root&signature={good}&sandbox_id={id}")).await, 200);
+    let (other, _) = made(&world).await;
+    assert_eq!(get(format!("path=/x&username=root&signature={good}&sandbox_id={other}")).await, 401);
+    assert_eq!(get(format!("path=/x&username=root&signature={good}&sandbox_id=x")).await, 401);
+    // What was let in is in the audit log; the others could be anybody's.
+    let events = world.send("GET", "/v1/audit?action=link.use").await.expect(200).json();
+    assert_eq!(events["items"].as_array().unwrap().len(), 2, "{events}");
+    assert_eq!(events["items"][0]["sandbox_id"], id.as_str());
+}
+
+#[tokio::test]
+async fn revoked_tokens_open_nothing_and_the_next_ones_do() {
+    let world = World::new().await;
+    let ((id, token), (other, others)) = (made(&world).await, made(&world).await);
+    let health =
+        async |id: &str, token: &str| inside(&world, id, Some(token), "GET", "/health").await.status.as_u16();
+    assert_eq!((health(&id, &token).await, health(&other, &others).await), (204, 204));
+    let path = format!("/v1/sandboxes/{id}/revoke-tokens");
+    world.send("POST", &path).await.expect(204);
+    assert_eq!((health(&id, &token).await, health(&other, &others).await), (401, 204));
+    let again = world.send_json("POST", &format!("/sandboxes/{id}/connect"), "{}").await.expect(200).json();
+    let next = again["envdAccessToken"].as_str().unwrap();
+    assert_ne!(next, token);
+    assert_eq!(health(&id, next).await, 204);
+    // Nothing else ended: the sandbox runs, and keys are as they were.
+    assert_eq!(world.state_of(&id).await, "running");
+    world
+        .send("POST", &format!("/v1/sandboxes/{}/revoke-tokens", burrow_model::SandboxId::generate()))
+        .await
+        .expect(404);
+    let events = world.send("GET", "/v1/audit?action=token.revoke&outcome=done").await.expect(200).json();
+    assert_eq!(events["items"].as_array().unwrap().len(), 1, "{events}");
 }
 
 #[tokio::test]

@@ -227,6 +227,32 @@ async fn a_link_opens_its_port_for_programs_and_sets_a_cookie_for_browsers() {
 }
 
 #[tokio::test]
+async fn who_opens_a_port_is_in_the_audit_log_once_and_again_after_a_while() {
+    let site = site().await;
+    let token = site.link(&site.world.key, 3600).await;
+    let opened = async || {
+        for _ in 0..3 {
+            site.ask(&site.host(), "/", &[("x-burrow-key", &site.world.key)]).await.expect(200);
+            site.ask(&site.host(), &format!("/?burrow_token={token}"), &[]).await.expect(200);
+        }
+    };
+    let of = async |action: &str| {
+        let page = site.world.send("GET", &format!("/v1/audit?action={action}")).await.expect(200).json();
+        page["items"].as_array().unwrap().clone()
+    };
+    opened().await;
+    let (keys, links) = (of("port.connect").await, of("link.use").await);
+    assert_eq!((keys.len(), links.len()), (1, 1), "{keys:?} {links:?}");
+    for event in [&keys[0], &links[0]] {
+        assert_eq!((&event["sandbox_id"], &event["outcome"]), (&site.id.clone().into(), &"allowed".into()));
+    }
+    assert!(links[0]["actor"].as_str().unwrap().ends_with(" by link"), "{links:?}");
+    site.world.clock.advance(11 * 60 * 1000);
+    opened().await;
+    assert_eq!((of("port.connect").await.len(), of("link.use").await.len()), (2, 2));
+}
+
+#[tokio::test]
 async fn a_link_opens_nothing_else_and_nothing_later() {
     let site = site().await;
     let key = site.world.new_key(Scope::Exec, None).await;

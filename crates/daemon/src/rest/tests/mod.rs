@@ -1,5 +1,6 @@
 //! The whole surface on simulated drivers: what a client may send, and what it is answered.
 
+mod access;
 mod audit;
 mod bad_input;
 mod code;

@@ -149,6 +149,27 @@ async fn the_last_admin_key_cannot_be_revoked() {
 }
 
 #[tokio::test]
+async fn a_strangers_host_name_is_told_nothing_without_a_key() {
+    let open = ["/healthz", "/readyz", "/v1/version", "/v1/openapi.json", "/metrics"];
+    let world = World::with("[gateway]\ndomain = \"boxes.example.com\"\n").await;
+    let ask = async |world: &World, key: &str, path: &str, host: &str| {
+        world.raw(world.request(key, "GET", path).header("host", host).body(Body::empty()).unwrap()).await
+    };
+    for path in open {
+        for host in ["evil.example:7700", "localhost.evil.example", ""] {
+            ask(&world, "", path, host).await.refused(403, "forbidden");
+            ask(&world, &world.key, path, host).await.expect(200);
+        }
+        for host in ["127.0.0.1:7700", "localhost:7700", "[::1]:7700", "boxes.example.com"] {
+            ask(&world, "", path, host).await.expect(200);
+        }
+    }
+    // Beyond loopback the daemon does not know the names it is reached by.
+    let world = World::with("listen = \"0.0.0.0:1\"\ninsecure_http = true\n").await;
+    ask(&world, "", "/healthz", "burrow.example.com").await.expect(200);
+}
+
+#[tokio::test]
 async fn metrics_need_a_key_where_others_reach_the_daemon() {
     let world = World::with("listen = \"0.0.0.0:1\"\ninsecure_http = true\n").await;
     world.send_as("", "GET", "/metrics").await.refused(401, "unauthorized");

@@ -360,7 +360,7 @@ async fn a_snapshot_is_seen_and_used_only_by_those_who_may() {
         let body = format!("{{\"snapshot\": \"{name}\"}}");
         world.send_json_as(&key, "POST", "/v1/sandboxes/mine/restore", body).await.refused(404, "not_found");
         let body = format!("{{\"rotate\": {{\"every_seconds\": 60, \"snapshot\": \"{name}\"}}}}");
-        world.send_json_as(&key, "PATCH", "/v1/sandboxes/mine", body).await.refused(404, "not_found");
+        world.send_json_as(&key, "PATCH", "/v1/sandboxes/mine", body).await.refused(403, "forbidden");
     }
     world.send_as(&key, "GET", "/v1/snapshots?sandbox=other").await.refused(404, "not_found");
     let restore = "{\"snapshot\": \"own\"}";

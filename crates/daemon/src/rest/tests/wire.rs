@@ -78,7 +78,7 @@ async fn a_connection_is_kept_for_the_next_request() {
     let served = serve(false, 10).await;
     let mut stream = TcpStream::connect(served.address).await.unwrap();
     for _ in 0..3 {
-        let answer = exchange(&mut stream, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let answer = exchange(&mut stream, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 }
@@ -86,7 +86,7 @@ async fn a_connection_is_kept_for_the_next_request() {
 /// The head of a call that nobody may make, whose body is yet to come.
 fn without_a_key(body_bytes: usize) -> String {
     format!(
-        "POST /v1/sandboxes HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\ncontent-length: {body_bytes}\r\n\r\n"
+        "POST /v1/sandboxes HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {body_bytes}\r\n\r\n"
     )
 }
 
@@ -99,7 +99,7 @@ async fn a_refusal_before_the_body_keeps_the_connection() {
         assert!(answer.contains("HTTP/1.1 401 "), "{answer}");
         assert!(!answer.to_lowercase().contains("connection: close"), "{answer}");
         // The answer is there, and only now the body comes.
-        let answer = exchange(&mut stream, "{}GET /healthz HTTP/1.1\r\nhost: b\r\n\r\n").await;
+        let answer = exchange(&mut stream, "{}GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         assert!(answer.contains("HTTP/1.1 200 "), "{answer}");
     }
 }
@@ -138,12 +138,12 @@ async fn tls_is_spoken_when_configured() {
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     let stream = TcpStream::connect(served.address).await.unwrap();
     let mut stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok\n"), "{answer}");
     let mut plain = TcpStream::connect(served.address).await.unwrap();
-    let answer = exchange(&mut plain, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let answer = exchange(&mut plain, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(!answer.contains("200"), "{answer}");
 }
 
@@ -162,7 +162,8 @@ async fn heads_beyond_their_bounds_are_refused() {
     let served = serve(false, 10).await;
     let mut stream = TcpStream::connect(served.address).await.unwrap();
     let headers: String = (0..200).map(|i| format!("x-{i}: y\r\n")).collect();
-    let answer = exchange(&mut stream, &format!("GET /healthz HTTP/1.1\r\nhost: x\r\n{headers}\r\n")).await;
+    let answer =
+        exchange(&mut stream, &format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n")).await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     let mut stream = TcpStream::connect(served.address).await.unwrap();
     let answer = exchange(&mut stream, "nonsense\r\n\r\n").await;
@@ -187,9 +188,9 @@ async fn a_connection_that_does_not_ask_is_closed() {
 async fn one_connection_too_many_waits_for_another_to_close() {
     let served = serve(false, 1).await;
     let mut first = TcpStream::connect(served.address).await.unwrap();
-    exchange(&mut first, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    exchange(&mut first, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let mut second = TcpStream::connect(served.address).await.unwrap();
-    second.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    second.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     assert_eq!(served.connections.len(), 1);
     drop(first);
     let mut answer = [0; 12];
@@ -231,6 +232,29 @@ async fn an_attached_client_gets_the_output_and_the_end() {
 }
 
 #[tokio::test]
+async fn attaching_and_typing_are_in_the_audit_log() {
+    let served = serve(false, 10).await;
+    served.world.sandbox("web").await;
+    let exec = exec(&served, "[\"stay\"]").await;
+    let mut socket = attach(&served, &exec).await;
+    socket.next().await.unwrap().unwrap();
+    let of = async |action: &str| {
+        let page = served.world.send("GET", &format!("/v1/audit?action={action}")).await.expect(200).json();
+        page["items"].as_array().unwrap().clone()
+    };
+    let (attached, typed) = (of("exec.attach").await, of("exec.input").await);
+    assert_eq!((attached.len(), typed.len()), (1, 0), "nothing was typed yet: {attached:?} {typed:?}");
+    assert_eq!(attached[0]["outcome"], "done");
+    socket.send(Message::Binary(b"rm -rf /\n"[..].into())).await.unwrap();
+    // The guest takes one message and ends.
+    while let Some(Ok(_)) = socket.next().await {}
+    let typed = of("exec.input").await;
+    assert_eq!((typed.len(), &typed[0]["target"]), (1, &exec.clone().into()), "{typed:?}");
+    assert_eq!(typed[0]["actor"], attached[0]["actor"]);
+    assert!(!serde_json::to_string(&typed).unwrap().contains("rm -rf"), "{typed:?}");
+}
+
+#[tokio::test]
 async fn an_attached_client_that_sends_too_much_at_once_is_cut_off() {
     let served = serve(false, 10).await;
     served.world.sandbox("web").await;
@@ -248,7 +272,7 @@ async fn an_attached_client_that_sends_too_much_at_once_is_cut_off() {
 async fn shutdown_ends_streams_and_idle_connections_and_lets_requests_finish() {
     let served = serve(false, 10).await;
     let mut idle = TcpStream::connect(served.address).await.unwrap();
-    exchange(&mut idle, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    exchange(&mut idle, "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let stream = TokioIo::new(TcpStream::connect(served.address).await.unwrap());
     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
     tokio::spawn(connection);

@@ -41,7 +41,7 @@ pub fn secret_values<'a>(env: impl IntoIterator<Item = (&'a String, &'a String)>
 }
 
 /// The text without values that are known to be secret.
-pub(super) fn without(mut text: String, secrets: &[String]) -> String {
+pub fn without(mut text: String, secrets: &[String]) -> String {
     for secret in secrets {
         if text.contains(secret.as_str()) {
             text = text.replace(secret.as_str(), REMOVED);

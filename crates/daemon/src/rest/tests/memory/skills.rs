@@ -44,6 +44,35 @@ async fn a_skill_is_put_found_shown_told_about_and_forgotten() {
 }
 
 #[tokio::test]
+async fn the_steps_of_a_skill_are_audited_and_leave_no_secret_in_memory() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    // `fail` writes "error: no such table: users".
+    let env = json!({ "API_TOKEN": "table: users" });
+    let steps = json!([
+        {"kind": "script", "interpreter": "cat", "text": "one"},
+        {"kind": "script", "interpreter": "fail", "text": "", "env": env},
+    ]);
+    world.post("/v1/memory/web/skills", skill("leaky", steps), 201).await;
+    let run = world.post("/v1/memory/web/skills/leaky/run", json!({"parameters": {"who": "x"}}), 200).await;
+    assert_eq!(run["ok"], false);
+    let page = world.fetch("/v1/audit?action=exec").await;
+    let events: Vec<String> = page["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .map(|event| format!("{} {}", event["action"].as_str().unwrap(), event["reason"].as_str().unwrap()))
+        .collect();
+    let expected = ["exec.start cat", "exec.end exited with 0", "exec.start fail", "exec.end exited with 1"];
+    assert_eq!(events, expected);
+    let entries = world.fetch("/v1/memory/web/entries").await.to_string();
+    assert!(entries.contains("no such") && !entries.contains("table: users"), "{entries}");
+    let outcome = world.fetch("/v1/memory/web/skills/leaky").await["last"].to_string();
+    assert!(outcome.contains("no such") && !outcome.contains("table: users"), "{outcome}");
+}
+
+#[tokio::test]
 async fn a_skill_runs_to_its_first_failure_and_learns() {
     let world = World::new().await;
     world.sandbox("web").await;

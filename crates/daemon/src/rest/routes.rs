@@ -1,0 +1,110 @@
+//! The list of routes: routers are made from it, and tests compare it with the table of access.
+//!
+//! axum does not tell which routes a router has. Every surface is therefore built as [`Routes`], which keeps the method and
+//! the path of each route beside the router. `rest/tests/access/table.txt` names the same routes and what each kind of key
+//! may do with them; a route that is missing there fails the test.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, any as any_method};
+use axum::routing::{MethodRouter, on};
+
+/// One route: what it is asked with, and where.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Route {
+    /// `ANY` where every method is taken.
+    pub(crate) method: &'static str,
+    /// With its variable parts in braces.
+    pub(crate) path: String,
+}
+
+/// Routes that are served together.
+#[derive(Debug)]
+pub(crate) struct Routes<S> {
+    router: Router<S>,
+    served: Vec<Route>,
+}
+
+/// Handlers of one path, by method.
+#[derive(Debug)]
+pub(crate) struct Methods<S> {
+    router: MethodRouter<S>,
+    names: Vec<&'static str>,
+}
+
+impl<S: Clone + Send + Sync + 'static> Routes<S> {
+    pub(crate) fn new() -> Self {
+        Self { router: Router::new(), served: Vec::new() }
+    }
+
+    pub(crate) fn route(mut self, path: &str, methods: Methods<S>) -> Self {
+        self.served.extend(methods.names.into_iter().map(|method| Route { method, path: path.to_owned() }));
+        Self { router: self.router.route(path, methods.router), served: self.served }
+    }
+
+    pub(crate) fn merge(mut self, other: Self) -> Self {
+        self.served.extend(other.served);
+        Self { router: self.router.merge(other.router), served: self.served }
+    }
+
+    pub(crate) fn into_router(self) -> Router<S> {
+        self.router
+    }
+
+    #[cfg(test)]
+    pub(crate) fn served(&self) -> &[Route] {
+        &self.served
+    }
+}
+
+macro_rules! methods {
+    ($($name:ident $filter:ident),* $(,)?) => {
+        $(
+            pub(crate) fn $name<H, T, S>(handler: H) -> Methods<S>
+            where
+                H: Handler<T, S>,
+                T: 'static,
+                S: Clone + Send + Sync + 'static,
+            {
+                Methods { router: on(MethodFilter::$filter, handler), names: vec![stringify!($filter)] }
+            }
+        )*
+
+        impl<S: Clone + Send + Sync + 'static> Methods<S> {
+            $(
+                pub(crate) fn $name<H: Handler<T, S>, T: 'static>(self, handler: H) -> Self {
+                    self.also(MethodFilter::$filter, stringify!($filter), handler)
+                }
+            )*
+        }
+    };
+}
+
+methods!(get GET, post POST, put PUT, patch PATCH, delete DELETE);
+
+impl<S: Clone + Send + Sync + 'static> Methods<S> {
+    /// Without it, `HEAD` is answered as `GET` is, less the body.
+    pub(crate) fn head<H: Handler<T, S>, T: 'static>(self, handler: H) -> Self {
+        self.also(MethodFilter::HEAD, "HEAD", handler)
+    }
+
+    fn also<H: Handler<T, S>, T: 'static>(
+        mut self,
+        filter: MethodFilter,
+        name: &'static str,
+        handler: H,
+    ) -> Self {
+        self.names.push(name);
+        Self { router: self.router.on(filter, handler), names: self.names }
+    }
+}
+
+/// Whatever the method.
+pub(crate) fn any<H, T, S>(handler: H) -> Methods<S>
+where
+    H: Handler<T, S>,
+    T: 'static,
+    S: Clone + Send + Sync + 'static,
+{
+    Methods { router: any_method(handler), names: vec!["ANY"] }
+}
