@@ -341,6 +341,11 @@ impl Engine {
         self.shared.recovering.len()
     }
 
+    /// Waits until a sandbox can be used again, or could not be recovered.
+    pub async fn recovered(&self, id: &SandboxId) {
+        self.shared.recovering.wait_for(id).await;
+    }
+
     /// Why a sandbox cannot be used yet: an earlier daemon left work on it that is still being finished.
     pub fn recovering(&self, id: &SandboxId) -> Option<String> {
         self.shared.recovering.reason(id)

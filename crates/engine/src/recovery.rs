@@ -16,7 +16,7 @@
 //! failed and keeps its files.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use burrow_catalog::{OperationRow, SandboxChange, SandboxRow};
@@ -24,7 +24,7 @@ use burrow_guest::protocol::{Identity, Request};
 use burrow_model::{OperationId, SandboxId, State, StopReason, TenantId};
 use burrow_runtime::{Machine, RuntimeError};
 use burrow_volumes::Inventory;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::activity::{Activity, Cut};
@@ -48,20 +48,35 @@ const RECOVERY_MAX: Duration = Duration::from_secs(120);
 /// Sandboxes that are still being recovered, and why.
 #[derive(Debug, Default)]
 pub(crate) struct Recovering {
-    reasons: Mutex<HashMap<SandboxId, String>>,
+    reasons: watch::Sender<HashMap<SandboxId, String>>,
 }
 
 impl Recovering {
     pub(crate) fn reason(&self, id: &SandboxId) -> Option<String> {
-        self.lock().get(id).cloned()
+        self.reasons.borrow().get(id).cloned()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        self.reasons.borrow().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SandboxId, String>> {
-        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until a sandbox is recovered, or could not be.
+    pub(crate) async fn wait_for(&self, id: &SandboxId) {
+        // The sender is here as long as we are.
+        let _ = self.reasons.subscribe().wait_for(|reasons| !reasons.contains_key(id)).await;
+    }
+
+    /// The same of all of them.
+    pub(crate) async fn wait_for_all(&self) {
+        let _ = self.reasons.subscribe().wait_for(HashMap::is_empty).await;
+    }
+
+    fn begin(&self, id: &SandboxId, reason: String) {
+        self.reasons.send_modify(|reasons| drop(reasons.insert(id.clone(), reason)));
+    }
+
+    fn end(&self, id: &SandboxId) {
+        self.reasons.send_modify(|reasons| drop(reasons.remove(id)));
     }
 }
 
@@ -80,14 +95,14 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
             || "its machine is being looked for".to_owned(),
             |operation| format!("its {} was interrupted, and is being finished or undone", operation.kind),
         );
-        shared.recovering.lock().insert(row.id.clone(), reason);
+        shared.recovering.begin(&row.id, reason);
         let (shared, slots) = (shared.clone(), slots.clone());
         tasks.spawn(async move {
             // The semaphore is never closed.
             let _slot = slots.acquire().await;
             let id = row.id.clone();
             recover_one(&shared, row, &open).await;
-            shared.recovering.lock().remove(&id);
+            shared.recovering.end(&id);
         });
     }
     // Imports, and snapshots of sandboxes that were deleted meanwhile.

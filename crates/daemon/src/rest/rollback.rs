@@ -430,7 +430,10 @@ pub(crate) async fn resume(app: &Arc<App>) {
         guarded.began(app, &exec);
         let work_app = app.clone();
         app.tasks.spawn(async move {
-            let how = guarded.come_to(&work_app, &exec, generation, promise.undoing);
+            let how = async {
+                work_app.engine.recovered(&guarded.sandbox).await;
+                guarded.come_to(&work_app, &exec, generation, promise.undoing).await
+            };
             match work_app.draining.run_until_cancelled(how).await {
                 None => {}
                 Some(Ok(Came::Ended { success })) => guarded.settle(&work_app, success).await,

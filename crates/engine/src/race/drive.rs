@@ -44,6 +44,8 @@ impl Driver {
     }
 
     async fn drive(&self) {
+        // A race that an earlier daemon began finds its sandboxes as they will be.
+        self.engine.shared.recovering.wait_for_all().await;
         while !self.race().is_done() {
             let stage = self.race().stage;
             let stepped = match stage {

@@ -85,6 +85,7 @@ fn follow(
         let _slot = slot;
         let app = &work_app;
         let work = async {
+            app.engine.recovered(&followed.sandbox).await;
             let (guest, info) = followed.end(app, guest).await?;
             let ended = convert::exec_started(&guest.sandbox().id, info);
             let tails = tails_of(&guest, &ended).await.unwrap_or_default();

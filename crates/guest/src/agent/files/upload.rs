@@ -143,7 +143,7 @@ enum Place {
     /// The existing file itself.
     Existing,
     /// The target itself, from its beginning; it was made for it if there was none.
-    InPlace { new: bool },
+    Whole { new: bool },
     /// A file without a name, in the same directory.
     Nameless { existing: Option<Stat> },
     /// The same with a hidden name, where the file system has no nameless files.
@@ -156,7 +156,7 @@ impl Drop for Target {
             Place::Hidden { name, .. } => {
                 let _ = rustix::fs::unlink(name);
             }
-            Place::Existing | Place::InPlace { .. } | Place::Nameless { .. } => {}
+            Place::Existing | Place::Whole { .. } | Place::Nameless { .. } => {}
         }
     }
 }
@@ -179,13 +179,7 @@ impl Target {
         let existing = existing_file(&resolved, &path)?;
         if request.in_place {
             let (file, new) = open_in_place(&resolved, existing.is_some())?;
-            return Ok(Self {
-                path,
-                resolved,
-                file: Arc::new(file),
-                offset: 0,
-                place: Place::InPlace { new },
-            });
+            return Ok(Self { path, resolved, file: Arc::new(file), offset: 0, place: Place::Whole { new } });
         }
         let (file, place) =
             open_temporary(parent, existing).map_err(|errno| refused("write", &path, errno))?;
@@ -223,12 +217,12 @@ impl Target {
     /// Owner, mode, disk, name: in this order, so that the name never stands for less.
     fn finish(self, request: &WriteFile) -> Result<(FileEntry, Aftermath), RequestError> {
         let failed = |errno| refused("write", &self.path, errno);
-        if let Place::InPlace { new } = self.place {
+        if let Place::Whole { new } = self.place {
             self.settle_in_place(request, new)?;
             return Ok((look_up(&self.path, true, &users::names())?, Aftermath::default()));
         }
         let existing = match &self.place {
-            Place::Existing | Place::InPlace { .. } => None,
+            Place::Existing | Place::Whole { .. } => None,
             Place::Nameless { existing } | Place::Hidden { existing, .. } => existing.as_ref(),
         };
         let user = request.user.as_deref().map(|user| users::resolve(Some(user))).transpose()?;
@@ -242,7 +236,7 @@ impl Target {
         }
         let mode = match (&self.place, request.mode, existing) {
             (_, Some(mode), _) => Some(mode & 0o7777),
-            (Place::Existing | Place::InPlace { .. }, None, _) => None,
+            (Place::Existing | Place::Whole { .. }, None, _) => None,
             (Place::Nameless { .. } | Place::Hidden { .. }, None, Some(stat)) => Some(stat.st_mode & 0o7777),
             (Place::Nameless { .. } | Place::Hidden { .. }, None, None) => Some(0o644),
         };
@@ -297,7 +291,7 @@ impl Target {
         let old_size = existing.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
         let size = self.offset.max(old_size);
         match &self.place {
-            Place::Existing | Place::InPlace { .. } => Ok(Aftermath::default()),
+            Place::Existing | Place::Whole { .. } => Ok(Aftermath::default()),
             Place::Hidden { name, .. } => {
                 Finished { from: name, file: &self.file, size, synced }.replace(&self.resolved)
             }
