@@ -98,7 +98,11 @@ impl ContainerRuntime {
     pub fn open(options: Options) -> Result<Arc<Self>, RuntimeError> {
         // The launcher and CRIU inherit it. Without it, a boot fails and says why.
         if let Err(error) = raise_core_limit() {
-            tracing::warn!(%error, "could not raise the hard limit of core dumps from 0 to 1 byte");
+            tracing::warn!(
+                %error,
+                "could not raise the hard limit of core dumps from 0 to 1 byte, so no sandbox will start; start the \
+                 daemon with a higher limit (`LimitCORE=1`) or with CAP_SYS_RESOURCE"
+            );
         }
         let launcher = Launcher::new(options.launcher);
         let namespaces = match launcher.probe() {
