@@ -117,9 +117,12 @@ impl Shared {
         if let (Some(site), Some(root)) = (Site::of(&group), cut_short) {
             // CRIU is never killed in a dump: what it has put into the processes must come out again first. It gives up by
             // itself when nobody answers.
-            site.aside.await_end().map_err(|error| match error.kind() {
-                std::io::ErrorKind::TimedOut => RuntimeError::DumpHangs { id: id.clone() },
-                _ => step("wait for the end of a dump", id)(error),
+            site.aside.await_end().map_err(|error| {
+                if error.kind() == std::io::ErrorKind::TimedOut {
+                    RuntimeError::DumpHangs { id: id.clone() }
+                } else {
+                    step("wait for the end of a dump", id)(error)
+                }
             })?;
             criu::recover(&site.group, true).map_err(step("put the machine right", id))?;
             criu::take_away(&root).map_err(step(NAMES_AWAY, id))?;
