@@ -31,8 +31,8 @@ use crate::{Introduce, Machine, RestoreOptions, RuntimeError};
 /// CRIU and its helpers count as processes of the machine until they are done.
 const PIDS_SLACK: u32 = 8;
 
-/// An agent answers within milliseconds. A restored one that does not is of no use.
-const INTRODUCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// An agent answers within milliseconds, on a busy host within seconds. A restored one that does not is of no use.
+const INTRODUCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Shared {
     /// `handle` is of the async runtime that `introduce` runs on.
