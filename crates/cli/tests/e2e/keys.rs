@@ -100,6 +100,17 @@ fn a_key_for_one_sandbox_sees_that_one_and_nothing_else() {
     assert_eq!(ask("POST", &format!("/v1/sandboxes/{beta}/execs"), &exec), 404);
     assert_eq!(ask("DELETE", &format!("/v1/sandboxes/{beta}"), &Value::Null), 404);
     assert_eq!(ask("POST", "/v1/sandboxes", &json!({})), 403, "it cannot make others");
+    // It may be inside its sandbox, and widens nothing about it.
+    for (method, target, body) in [
+        ("PATCH", "/v1/sandboxes/alpha", json!({ "network": { "mode": "open" } })),
+        ("PATCH", "/v1/sandboxes/alpha", json!({ "limits": { "ram_mib": 4096 } })),
+        ("PUT", "/v1/sandboxes/alpha/ports/8080", Value::Null),
+        ("PUT", &format!("/sandboxes/{alpha}/network"), json!({})),
+        ("POST", "/v1/sandboxes/alpha/revoke-tokens", Value::Null),
+    ] {
+        assert_eq!(ask(method, target, &body), 403, "{method} {target} {body}");
+    }
+    daemon.ok(&["key", "revoke-tokens", "alpha"]);
     assert!(daemon.holds("beta", "true"));
 }
 

@@ -201,7 +201,8 @@ fn secret_of(path: &str) -> Option<Text> {
 struct Made {
     id: Option<String>,
     key: Option<Named>,
-    sandboxes: Option<Vec<Named>>,
+    /// Of a fork.
+    children: Option<Vec<Named>>,
 }
 
 #[derive(Deserialize)]
@@ -238,7 +239,7 @@ async fn look_into(response: Response, action: Action) -> (Response, Option<Stri
 }
 
 fn named(made: Made) -> Option<String> {
-    let many = || made.sandboxes.map(|all| all.into_iter().map(|one| one.id).collect::<Vec<_>>().join(" "));
+    let many = || made.children.map(|all| all.into_iter().map(|one| one.id).collect::<Vec<_>>().join(" "));
     made.id.or(made.key.map(|key| key.id)).or_else(many)
 }
 

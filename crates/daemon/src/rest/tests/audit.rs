@@ -67,6 +67,17 @@ async fn every_call_that_changes_something_is_recorded_with_who_did_it() {
 }
 
 #[tokio::test]
+async fn the_event_of_a_fork_names_the_children() {
+    let world = World::new().await;
+    world.sandbox("web").await;
+    let forked = world.send_json("POST", "/v1/sandboxes/web/fork", "{\"count\": 2}").await.expect(201).json();
+    let children: Vec<&str> =
+        forked["children"].as_array().unwrap().iter().map(|child| child["id"].as_str().unwrap()).collect();
+    let events = listed(&world, "&action=sandbox.fork").await;
+    assert_eq!(events[0]["target"], children.join(" "));
+}
+
+#[tokio::test]
 async fn reads_are_recorded_if_the_configuration_says_so() {
     let world = World::with("[audit]\nreads = true\n").await;
     world.send("GET", "/v1/sandboxes?limit=5").await.expect(200);
