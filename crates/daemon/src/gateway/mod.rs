@@ -50,6 +50,7 @@ use crate::code::CODE_PORT;
 use crate::config::GatewayConfig;
 use crate::e2b::ENVD_PORT;
 use crate::e2b::envd::{Addressee, addressed, is_signed};
+use crate::e2b::reach;
 use crate::rest::App;
 use crate::rest::error::ApiError;
 use access::{Admitted, By, Credentials};
@@ -237,9 +238,15 @@ async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Resp
     check(&request)?;
     let (mut parts, body) = request.into_parts();
     let credentials = Credentials::take(&mut parts, &target.form);
+    if access::opens_gone(app, target, &credentials).await? {
+        return Ok(reach::gone(&target.sandbox));
+    }
     let admitted = access::admit(app, target, &credentials, &parts).await?;
     if let Some(redirect) = access::remember(app, target, &admitted, &credentials, &parts) {
         return Ok(redirect);
+    }
+    if reach::sleeps_until_connect(app, &admitted.tenant, &admitted.sandbox).await {
+        return Ok(reach::gone(admitted.sandbox.as_str()));
     }
     let slot = app.gateway.slots.take(&admitted.sandbox)?;
     let request = Request::from_parts(parts, body);

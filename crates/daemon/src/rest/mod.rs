@@ -109,6 +109,8 @@ pub(crate) struct App {
     pub(crate) copies: e2b::copies::Copies,
     /// Changes of files that E2B's clients come by to ask for.
     pub(crate) watchers: e2b::envd::Watchers,
+    /// Sandboxes that have what programs inside recognise E2B by.
+    pub(crate) marks: e2b::envd::Marks,
     /// What runs code inside sandboxes.
     pub(crate) bridges: Bridges,
     /// What memory needs besides itself.
@@ -139,6 +141,7 @@ impl App {
             builds: e2b::builds::Builds::default(),
             copies: e2b::copies::Copies::default(),
             watchers: e2b::envd::Watchers::default(),
+            marks: e2b::envd::Marks::default(),
             bridges: Bridges::default(),
             memory,
             audit,
@@ -176,8 +179,9 @@ pub(crate) use rollback::resume as resume_promises;
 pub(crate) fn router(app: Arc<App>) -> Front {
     let api = api(&app);
     let models = surrounded(mcp::routes(app.clone(), api.clone()), &app);
-    let envd = surrounded(e2b::envd::routes(), &app);
-    let interpreter = surrounded(e2b::interpreter::routes(), &app);
+    let for_gone = || axum::middleware::from_fn_with_state(app.clone(), e2b::reach::answer_for_gone);
+    let envd = surrounded(e2b::envd::routes().layer(for_gone()), &app);
+    let interpreter = surrounded(e2b::interpreter::routes().layer(for_gone()), &app);
     // In front of all: on a sandbox's host every path is the sandbox's.
     Front::new(app, api.merge(models), envd, interpreter)
 }
