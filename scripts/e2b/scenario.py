@@ -190,6 +190,9 @@ def run(sandbox):
 def run_options(sandbox):
     done = sandbox.commands.run("echo $A $SET; pwd; whoami", envs={"A": "b c"}, cwd="/tmp", user="root")
     assert done.stdout == "b c by-create\n/tmp\nroot\n", done.stdout
+    own = sandbox.sandbox_id
+    told = sandbox.commands.run("echo $E2B_SANDBOX $E2B_SANDBOX_ID $(cat /run/e2b/.E2B_SANDBOX_ID)").stdout
+    assert told == f"true {own} {own}\n", told
     refused(SandboxException, lambda: sandbox.commands.run("true", user="nobody-such"))
     refused(SandboxException, lambda: sandbox.commands.run("true", cwd="/no/such"))
 
@@ -317,8 +320,14 @@ def large_file(sandbox):
 def file_metadata(sandbox):
     if not takes(sandbox.files.write, "metadata"):
         raise Absent
-    said = refused(SandboxException, lambda: sandbox.files.write("/tmp/m", "x", metadata={"a": "b"}))
-    assert "metadata" in said
+    written = sandbox.files.write("/tmp/m", "x", metadata={"a": "b c", "Kind": "d"})
+    assert written.metadata == {"a": "b c", "kind": "d"}, written
+    assert sandbox.files.get_info("/tmp/m").metadata == {"a": "b c", "kind": "d"}
+    assert sandbox.commands.run("getfattr -d /tmp/m || python3 -c 'import os; print(os.listxattr(\"/tmp/m\"))'").stdout.count("user.e2b.") == 2
+    assert sandbox.files.rename("/tmp/m", "/tmp/n").metadata == {"a": "b c", "kind": "d"}
+    assert [one.metadata for one in sandbox.files.list("/tmp") if one.name == "n"] == [{"a": "b c", "kind": "d"}]
+    sandbox.files.write("/tmp/n", "y")
+    assert not sandbox.files.get_info("/tmp/n").metadata, "an overwrite clears it"
 
 
 def directories(sandbox):
@@ -333,7 +342,12 @@ def directories(sandbox):
     assert "/tmp/d/e" in deep, deep
     one = sandbox.files.get_info("/tmp/d/f")
     assert (one.size, one.permissions, one.owner) == (5, "-rw-r-----", "user"), one
-    assert sandbox.files.get_info("/tmp/d/link").symlink_target
+    assert sandbox.files.get_info("/tmp/d/link").symlink_target == "/tmp/d/f"
+    assert sandbox.files.get_info("/tmp/d/e").size > 0
+    sandbox.commands.run("ln /tmp/d/f /tmp/d/hard && chmod 644 /tmp/d/f")
+    sandbox.files.write("/tmp/d/f", "123456")
+    assert sandbox.files.read("/tmp/d/hard") == "123456", "hard links stay"
+    sandbox.commands.run("printf 12345 > /tmp/d/f; chmod 640 /tmp/d/f; rm /tmp/d/hard")
     moved = sandbox.files.rename("/tmp/d/f", "/tmp/d/new/g")
     assert moved.path == "/tmp/d/new/g"
     assert sandbox.files.exists("/tmp/d/new/g") and not sandbox.files.exists("/tmp/d/f")
@@ -351,10 +365,17 @@ def watching(sandbox):
 
     def look():
         seen.extend(watch.get_new_events())
-        return any(one.name == "below/new" for one in seen)
+        return any(one.name == "below/later/file" for one in seen)
 
+    sandbox.files.write("/tmp/watched/below/later/file", "x")
     until("a change", look)
+    told = [(one.type.value, one.name) for one in seen]
+    for name in ("below/new", "below/later/file"):
+        assert told.count(("create", name)) == 1, told
+    assert told.count(("write", "below/new")) == 1, told
+    assert not [name for _, name in told if "#" in name or "burrow" in name], told
     watch.stop()
+    refused(SandboxException, lambda: sandbox.files.watch_dir("/tmp/watched/below/new"))
     refused(SandboxException, lambda: sandbox.files.watch_dir("/no/such"))
 
 
@@ -458,7 +479,11 @@ def pausing(sandbox):
     sandbox.pause()
     found = Sandbox.get_info(sandbox.sandbox_id)
     assert str(getattr(found.state, "value", found.state)) == "paused"
+    assert not sandbox.is_running()
+    found = Sandbox.get_info(sandbox.sandbox_id)
+    assert str(getattr(found.state, "value", found.state)) == "paused", "that did not wake it"
     again = Sandbox.connect(sandbox.sandbox_id, timeout=600)
+    assert again.is_running()
     assert again.files.read("/tmp/kept") == "yes"
     assert handle.pid in [one.pid for one in again.commands.list()], "its processes came back"
     assert again.commands.kill(handle.pid)
@@ -492,15 +517,29 @@ def auto_pause(_):
         return str(getattr(state, "value", state)) == "paused"
 
     until("its pause", look)
+    refused(Exception, lambda: sandbox.commands.run("true"))
+    assert look(), "without auto-resume only `connect` wakes it"
     again = Sandbox.connect(sandbox.sandbox_id, timeout=60)
     assert again.files.read("/tmp/kept") == "yes"
     again.kill()
+
+
+def killed_during_a_call():
+    """Told as what it is, and not as a sandbox that is out of RAM."""
+    sandbox = new()
+    handle = sandbox.commands.run("sleep 30003", background=True, timeout=0)
+    Sandbox.kill(sandbox.sandbox_id)
+    said = refused(Exception, handle.wait)
+    assert "RAM" not in said, said
+    said = refused(Exception, lambda: sandbox.files.read("/etc/hostname"))
+    assert "not found" in said, said
 
 
 def timeout_kills(_):
     sandbox = Sandbox.create(timeout=1)
     until("its end", lambda: not sandbox.is_running())
     refused(NotFoundException, sandbox.get_info)
+    killed_during_a_call()
 
 
 def snapshots(sandbox):
@@ -803,7 +842,7 @@ def main():
         ("files: read, write", files),
         ("files: several at once", many_files),
         ("files: large, gzip", large_file),
-        ("files: metadata is refused", file_metadata),
+        ("files: metadata", file_metadata),
         ("files: directories", directories),
         ("files: watch", watching),
         ("files: signed addresses", signed),

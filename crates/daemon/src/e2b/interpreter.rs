@@ -22,8 +22,9 @@ use http::{HeaderMap, Method};
 use http_body_util::{BodyExt as _, Limited};
 
 use super::access;
-use super::envd::{Addressee, Closed, by_key, gone};
+use super::envd::{Addressee, Closed, by_key};
 use super::error::Refusal;
+use super::reach::{self, Call, gone};
 use crate::audit::Trace;
 use crate::code::{Interpreter, Question};
 use crate::rest::App;
@@ -85,6 +86,9 @@ impl FromRequestParts<Arc<App>> for Asking {
         };
         if let Some(trace) = parts.extensions.get::<Trace>() {
             trace.asked_inside(&tenant, &sandbox, by_token);
+        }
+        if !reach::is_reached(app, &tenant, &sandbox, Call::Use).await {
+            return Err(gone(&text));
         }
         Ok(Self { tenant, sandbox })
     }

@@ -25,6 +25,7 @@ pub(crate) mod interpreter;
 mod list;
 mod network;
 mod pause;
+pub(crate) mod reach;
 mod sandboxes;
 mod show;
 mod templates;

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use burrow_api::{CreateSandbox, ErrorCode};
 use burrow_catalog::{Idempotency, SandboxRow};
 use burrow_engine::{CreateOptions, EngineError, FromSnapshot, LeaseChange};
-use burrow_model::{AtTimeout, Lease, Lifetime, SandboxId, ShelfMount, Snapshot};
+use burrow_model::{AtTimeout, Lease, Lifetime, SandboxId, ShelfMount, Snapshot, State as SandboxState};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::body::{By, Given, Unknown, asks};
 use super::error::Refusal;
 use super::network::NetworkConfig;
+use super::reach;
 use super::show::{self, Host};
 use super::templates::{Found, find};
 use crate::convert;
@@ -48,9 +49,9 @@ pub(super) struct NewSandbox {
     auto_pause: Option<bool>,
     #[serde(rename = "autoPauseMemory")]
     auto_pause_memory: Option<bool>,
-    /// Every use wakes a sandbox that sleeps, whether it says so or not.
+    /// Whether a use wakes it after its timeout has paused it.
     #[serde(rename = "autoResume")]
-    _auto_resume: Option<Value>,
+    auto_resume: Option<Value>,
     /// It always is.
     #[serde(rename = "secure")]
     _secure: Option<bool>,
@@ -137,6 +138,8 @@ struct Asked {
     expires_ms: u64,
     network: Option<burrow_model::NetworkPolicy>,
     volumes: Vec<ShelfMount>,
+    /// Only `connect` wakes it.
+    wants_connect: bool,
 }
 
 impl Asked {
@@ -155,6 +158,7 @@ impl Asked {
             (true, true) => AtTimeout::Hibernate,
             (true, false) => AtTimeout::Stop,
         };
+        let wants_connect = reach::wants_connect(wish.auto_pause.unwrap_or(false), wish.auto_resume.as_ref());
         let asked = wish.network.as_ref().and_then(|network| network.allow_public_traffic);
         let public = asked.unwrap_or(app.config.gateway.e2b_public_ports);
         let network = super::network::policy(wish.allow_internet_access, wish.network.as_ref())?;
@@ -166,6 +170,7 @@ impl Asked {
             network,
             // They have to be looked up.
             volumes: Vec::new(),
+            wants_connect,
         })
     }
 }
@@ -177,7 +182,12 @@ async fn from_image(
     image: String,
     idempotency: Option<Idempotency>,
 ) -> Result<SandboxRow, Refusal> {
-    let usual = CreateSandbox { image: Some(image), env: asked.variables, ..CreateSandbox::default() };
+    let usual = CreateSandbox {
+        image: Some(image),
+        env: asked.variables,
+        labels: reach::labels(asked.wants_connect),
+        ..CreateSandbox::default()
+    };
     let defaults = &app.config.defaults;
     let options =
         convert::create_options(usual, defaults, app.engine.default_network(), app.engine.now_ms())?;
@@ -214,6 +224,7 @@ async fn from_snapshot(
     let change = LeaseChange { lease: asked.lease, expires_ms: Some(asked.expires_ms) };
     let mut update = convert::update_options(burrow_api::UpdateSandbox {
         env: asked.variables.into_iter().map(|(name, value)| (name, Some(value))).collect(),
+        labels: reach::label_change(asked.wants_connect),
         ..burrow_api::UpdateSandbox::default()
     })?;
     update.lease = Some(change);
@@ -253,7 +264,12 @@ impl Path {
 
     pub(super) async fn row(&self, app: &App, caller: &Caller) -> Result<SandboxRow, Refusal> {
         let id = self.resolve(app, caller).await?;
-        Ok(app.engine.get(caller.tenant(), &id).await?)
+        let row = app.engine.get(caller.tenant(), &id).await?;
+        // Its port says already that it is not there.
+        if row.state == SandboxState::Deleting {
+            return Err(unknown(&self.sandbox));
+        }
+        Ok(row)
     }
 }
 

@@ -115,7 +115,10 @@ pub(super) async fn detail(
         NetworkMode::Allowlist => Value::Null,
     };
     shown["network"] = super::network::shown(network, lease.is_some_and(|lease| lease.public));
-    shown["lifecycle"] = json!({ "onTimeout": if keeps { "pause" } else { "kill" }, "autoResume": true });
+    shown["lifecycle"] = json!({
+        "onTimeout": if keeps { "pause" } else { "kill" },
+        "autoResume": !super::reach::needs_connect(row),
+    });
     shown["volumeMounts"] = super::volumes::mounted(&row.spec.volumes);
     if state(row) == "paused" {
         let kept = matches!(row.state, State::Paused | State::Hibernated | State::Hibernating);

@@ -222,6 +222,18 @@ pub(super) async fn admit(
     }
 }
 
+/// Whether a request brings the token of a sandbox that is gone. Who has the token may know that.
+pub(super) async fn opens_gone(
+    app: &App,
+    target: &Target,
+    credentials: &Credentials,
+) -> Result<bool, ApiError> {
+    let (Some(token), Ok(sandbox)) = (&credentials.token, target.sandbox.parse::<SandboxId>()) else {
+        return Ok(false);
+    };
+    Ok(app.engine.owner(&sandbox).is_none() && crate::e2b::access::opens_ports(app, &sandbox, token).await?)
+}
+
 async fn by_credentials(
     app: &App,
     target: &Target,

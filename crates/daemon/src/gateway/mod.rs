@@ -51,6 +51,7 @@ use crate::code::CODE_PORT;
 use crate::config::GatewayConfig;
 use crate::e2b::ENVD_PORT;
 use crate::e2b::envd::{Addressee, addressed, is_signed};
+use crate::e2b::reach;
 use crate::rest::App;
 use crate::rest::error::ApiError;
 use access::{Admitted, By, Credentials};
@@ -241,11 +242,17 @@ async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Resp
     check(&request)?;
     let (mut parts, body) = request.into_parts();
     let credentials = Credentials::take(&mut parts, &target.form, app.config.gateway.https);
+    if access::opens_gone(app, target, &credentials).await? {
+        return Ok(reach::gone(&target.sandbox));
+    }
     let admitted = access::admit(app, target, &credentials, &parts).await?;
     let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
     uses::record(app, target, &admitted, peer).await;
     if let Some(redirect) = access::remember(app, target, &admitted, &credentials, &parts) {
         return Ok(redirect);
+    }
+    if reach::sleeps_until_connect(app, &admitted.tenant, &admitted.sandbox).await {
+        return Ok(reach::gone(admitted.sandbox.as_str()));
     }
     let slot = app.gateway.slots.take(&admitted.sandbox)?;
     let request = Request::from_parts(parts, body);

@@ -112,6 +112,8 @@ pub(crate) struct App {
     pub(crate) watchers: e2b::envd::Watchers,
     /// Signed addresses of files whose sandbox has to be found.
     pub(crate) lookups: e2b::envd::Lookups,
+    /// Sandboxes that have what programs inside recognise E2B by.
+    pub(crate) marks: e2b::envd::Marks,
     /// What runs code inside sandboxes.
     pub(crate) bridges: Bridges,
     /// What memory needs besides itself.
@@ -143,6 +145,7 @@ impl App {
             copies: e2b::copies::Copies::default(),
             watchers: e2b::envd::Watchers::default(),
             lookups: e2b::envd::Lookups::default(),
+            marks: e2b::envd::Marks::default(),
             bridges: Bridges::default(),
             memory,
             audit,
@@ -180,8 +183,9 @@ pub(crate) use rollback::resume as resume_promises;
 pub(crate) fn router(app: Arc<App>) -> Front {
     let api = api(&app);
     let models = surrounded(mcp::router(app.clone(), api.clone()), &app);
-    let envd = surrounded(e2b::envd::router(), &app);
-    let interpreter = surrounded(e2b::interpreter::router(), &app);
+    let for_gone = || axum::middleware::from_fn_with_state(app.clone(), e2b::reach::answer_for_gone);
+    let envd = surrounded(e2b::envd::router().layer(for_gone()), &app);
+    let interpreter = surrounded(e2b::interpreter::router().layer(for_gone()), &app);
     // In front of all: on a sandbox's host every path is the sandbox's.
     Front::new(app, api.merge(models), envd, interpreter)
 }

@@ -13,6 +13,7 @@ mod entry;
 mod files;
 mod filesystem;
 mod input;
+mod marks;
 mod multipart;
 mod output;
 mod process;
@@ -21,9 +22,9 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
-use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use burrow_engine::{EngineError, Guest};
@@ -32,10 +33,10 @@ use burrow_model::{SandboxId, TenantId};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
-use serde_json::json;
 
 use super::access;
 use super::error::{Refusal, RpcCode, RpcError};
+use super::reach::{self, Call, gone};
 use crate::audit::Trace;
 use crate::convert;
 use crate::rest::App;
@@ -43,6 +44,7 @@ use crate::rest::auth::Executor;
 use crate::rest::error::ApiError;
 use crate::rest::routes::{Routes, get, post};
 pub(crate) use files::Lookups;
+pub(crate) use marks::Marks;
 pub(crate) use watch::Watchers;
 
 const SANDBOX_ID: &str = "e2b-sandbox-id";
@@ -157,6 +159,10 @@ impl FromRequestParts<Arc<App>> for Inside {
         if let Some(trace) = &trace {
             trace.asked_inside(&tenant, &sandbox, by_token);
         }
+        let call = if parts.uri.path() == "/health" { Call::Health } else { Call::Use };
+        if !reach::is_reached(app, &tenant, &sandbox, call).await {
+            return Err(gone(&text));
+        }
         let seconds = number(&parts.headers, "keepalive-ping-interval");
         let keepalive = seconds.filter(|seconds| KEEPALIVE_SECONDS.contains(seconds));
         let timeout = number(&parts.headers, "connect-timeout-ms").filter(|ms| *ms > 0);
@@ -206,13 +212,6 @@ fn refusal(path: &str, error: ApiError) -> Response {
     }
 }
 
-/// What clients take for "it does not run".
-pub(super) fn gone(sandbox: &str) -> Response {
-    let shown: String = sandbox.chars().filter(char::is_ascii_alphanumeric).take(63).collect();
-    let body = json!({ "sandboxId": shown, "message": "The sandbox was not found", "code": 502 });
-    (StatusCode::BAD_GATEWAY, Json(body)).into_response()
-}
-
 fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
@@ -227,9 +226,11 @@ fn user(headers: &HeaderMap) -> Option<String> {
 }
 
 impl Inside {
-    /// Awake.
+    /// Awake, and with what programs inside recognise E2B by.
     async fn guest(&self, app: &App) -> Result<Guest, EngineError> {
-        app.engine.reach(&self.tenant, &self.sandbox).await
+        let guest = app.engine.reach(&self.tenant, &self.sandbox).await?;
+        marks::put(app, &guest).await;
+        Ok(guest)
     }
 
     /// For a call that is about files, which names its user elsewhere.

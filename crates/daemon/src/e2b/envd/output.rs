@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::error::{RpcCode, RpcError};
+use super::super::reach;
 use super::Inside;
 use super::connect::{end, enveloped, message, streamed};
 use crate::convert;
@@ -127,8 +128,8 @@ impl Output {
                 );
                 self.fail(&error)
             }
-            Some(Err(error)) => self.fail(&error.into()),
-            Some(Ok(None)) => self.fail(&hung_up(&self.guest).into()),
+            Some(Err(error)) => self.lose(error.into()).await,
+            Some(Ok(None)) => self.lose(hung_up(&self.guest).into()).await,
             Some(Ok(Some(frame))) => self.pass_on(&frame).await,
         }
     }
@@ -162,6 +163,16 @@ impl Output {
             return self.fail(&out_of_time());
         }
         event(json!({ "end": ended(&outcome) }))
+    }
+
+    /// The guest is lost. Clients ask whether a sandbox runs when a stream ends so, and tell that it was killed.
+    async fn lose(&mut self, error: RpcError) -> Bytes {
+        let sandbox = &self.guest.sandbox().id;
+        if !reach::is_ended(&self.app, sandbox).await {
+            return self.fail(&error);
+        }
+        let message = format!("the connection to sandbox {sandbox} ended before the stream completed");
+        self.fail(&RpcError::new(RpcCode::Unavailable, message))
     }
 
     fn fail(&mut self, error: &RpcError) -> Bytes {

@@ -15,9 +15,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::error::{RpcCode, RpcError};
-use super::Inside;
+use super::super::reach::{self, gone};
 use super::connect::{Framed, Unary, failed};
 use super::output::Output;
+use super::{Inside, marks};
 use crate::convert;
 use crate::rest::App;
 use crate::rest::exec_trace::ExecTrace;
@@ -96,7 +97,15 @@ pub(super) async fn start(
 ) -> Response {
     match begin(&app, &inside, request).await {
         Ok(output) => output.streamed(),
-        Err(error) => failed(&error),
+        Err(error) => broken(&app, &inside, &error).await,
+    }
+}
+
+/// The end of a call that did not begin.
+async fn broken(app: &App, inside: &Inside, error: &RpcError) -> Response {
+    match reach::is_ended(app, &inside.sandbox).await {
+        true => gone(inside.sandbox.as_str()),
+        false => failed(error),
     }
 }
 
@@ -111,10 +120,15 @@ async fn begin(
     }
     let began = Instant::now();
     // What a stop ended is started by this use as by every other.
-    if app.engine.running(&inside.tenant, &inside.sandbox).is_none() {
-        inside.guest(app).await?;
-    }
+    let running = app.engine.running(&inside.tenant, &inside.sandbox);
+    let template = match app.marks.template(&inside.sandbox, running) {
+        Some(template) => template,
+        None => marks::put(app, &inside.guest(app).await?).await,
+    };
     let mut options = options(inside, &request)?;
+    for (name, value) in marks::variables(&inside.sandbox, &template) {
+        options.env.entry(name).or_insert(value);
+    }
     if let Some(cwd) = options.workdir.take() {
         options.workdir = Some(place(app, inside, &cwd).await?);
     }
@@ -183,7 +197,7 @@ pub(super) async fn connect(
 ) -> Response {
     match join(&app, &inside, request).await {
         Ok(output) => output.streamed(),
-        Err(error) => failed(&error),
+        Err(error) => broken(&app, &inside, &error).await,
     }
 }
 

@@ -303,3 +303,58 @@ async fn lists_are_filtered_and_paged() {
     refused(&world.send("GET", "/v2/sandboxes?colour=red").await, 501);
     refused(&world.send("GET", "/v2/sandboxes?nextToken=nonsense").await, 400);
 }
+
+#[tokio::test]
+async fn health_is_told_by_state_and_wakes_nothing() {
+    let world = World::new().await;
+    let (id, token) = made(&world).await;
+    let state = async || {
+        world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json()["state"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    inside(&world, &id, Some(&token), "GET", "/health").await.expect(204);
+    world.send_json("POST", &format!("/sandboxes/{id}/pause"), r#"{"memory": false}"#).await.expect(204);
+    refused(&inside(&world, &id, Some(&token), "GET", "/health").await, 502);
+    assert_eq!(state().await.as_deref(), Some("paused"), "nothing woke it");
+    // A use wakes it, since its client did not ask for anything else.
+    inside(&world, &id, Some(&token), "POST", "/process.Process/List").await.expect(200);
+    assert_eq!(state().await.as_deref(), Some("running"));
+}
+
+#[tokio::test]
+async fn auto_pause_without_auto_resume_needs_a_connect() {
+    let world = World::new().await;
+    for (resume, wakes) in [("", false), (r#", "autoResume": {"enabled": true}"#, true)] {
+        let body = format!(r#"{{"templateID": "base", "autoPause": true{resume}}}"#);
+        let made = world.send_json("POST", "/v2/sandboxes", body).await.expect(201).json();
+        let text = |name: &str| made[name].as_str().unwrap().to_owned();
+        let (id, token) = (text("sandboxID"), text("envdAccessToken"));
+        let info = world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json();
+        assert_eq!(info["lifecycle"]["autoResume"], json!(wakes));
+        world.send_json("POST", &format!("/sandboxes/{id}/pause"), r#"{"memory": false}"#).await.expect(204);
+        let used = inside(&world, &id, Some(&token), "POST", "/process.Process/List").await;
+        assert_eq!(used.status.as_u16(), if wakes { 200 } else { 502 });
+        world.send_json("POST", &format!("/sandboxes/{id}/connect"), r#"{"timeout": 60}"#).await;
+        inside(&world, &id, Some(&token), "POST", "/process.Process/List").await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_those_started_after_a_moment_has_those_of_the_moment_itself() {
+    let world = World::new().await;
+    let (id, _) = made(&world).await;
+    let info = world.send("GET", &format!("/sandboxes/{id}")).await.expect(200).json();
+    let started = info["startedAt"].as_str().unwrap();
+    let list = world.send("GET", &format!("/v2/sandboxes?startedAfter={started}")).await.expect(200).json();
+    assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
+}
+
+#[tokio::test]
+async fn a_signature_that_has_expired_is_told_as_that() {
+    let world = World::new().await;
+    let uri = "/files?path=/x&username=root&signature=v1_x&signature_expiration=17";
+    let answer = world.raw(Request::get(uri).body(Body::empty()).unwrap()).await;
+    refused(&answer, 401);
+    assert_eq!(answer.json()["message"], "signature is already expired");
+}

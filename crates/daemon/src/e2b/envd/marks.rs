@@ -1,0 +1,113 @@
+//! What programs inside recognise an E2B sandbox by: variables of commands, and files below `/run/e2b`.
+//!
+//! The files are put in place by the first call to a sandbox after it was started, and again by the first to a fork, which is
+//! another sandbox.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Body;
+use burrow_engine::Guest;
+use burrow_guest::protocol::{FileEntry, Request, WriteFile};
+use burrow_model::SandboxId;
+use futures_util::future::join_all;
+
+use crate::rest::App;
+use crate::rest::upload::upload;
+
+/// Where the files are.
+const FOLDER: &str = "/run/e2b";
+
+/// Where E2B's sandboxes find its service for events. Burrow has none: what is sent there is refused.
+const EVENTS_ADDRESS: &str = "http://192.0.2.1";
+
+/// Sandboxes that are remembered to have the files. Where there are more, all are forgotten, and looked at again.
+const KNOWN_MAX: usize = 10_000;
+
+/// Which sandboxes have the files.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(Mutex<HashMap<SandboxId, Marked>>);
+
+#[derive(Debug)]
+struct Marked {
+    generation: u64,
+    template: Arc<str>,
+}
+
+impl Marks {
+    /// The template of a sandbox that has the files since it runs as this generation.
+    pub(super) fn template(&self, sandbox: &SandboxId, generation: Option<u64>) -> Option<Arc<str>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let marked = known.get(sandbox).filter(|marked| Some(marked.generation) == generation)?;
+        Some(Arc::clone(&marked.template))
+    }
+
+    fn remember(&self, sandbox: SandboxId, marked: Marked) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(sandbox, marked);
+    }
+}
+
+/// Puts the files in place, unless they are. Answers with the sandbox's template.
+pub(super) async fn put(app: &App, guest: &Guest) -> Arc<str> {
+    let row = guest.sandbox();
+    let generation = app.engine.running(&row.tenant, &row.id);
+    if let Some(template) = app.marks.template(&row.id, generation) {
+        return template;
+    }
+    let template: Arc<str> = row.spec.image.to_string().into();
+    let variables = variables(&row.id, &template);
+    let writes = variables.iter().map(|(name, value)| async move {
+        let write = WriteFile {
+            path: format!("{FOLDER}/.{name}"),
+            mode: Some(0o644),
+            user: None,
+            parents: true,
+            offset: None,
+            sync: false,
+            in_place: false,
+            metadata: None,
+        };
+        upload::<FileEntry>(guest, &Request::Write(write), Body::from(value.clone())).await
+    });
+    // An image may have no `/run`, or one that nobody writes to: then there are only the variables.
+    for failed in join_all(writes).await.into_iter().filter_map(Result::err) {
+        tracing::debug!(sandbox = %row.id, code = failed.code().as_str(), "could not write a file of `{FOLDER}`");
+    }
+    if let Some(generation) = generation {
+        app.marks.remember(row.id.clone(), Marked { generation, template: Arc::clone(&template) });
+    }
+    template
+}
+
+/// The variables of every command.
+pub(super) fn variables(sandbox: &SandboxId, template: &str) -> BTreeMap<String, String> {
+    let pairs = [
+        ("E2B_SANDBOX", "true"),
+        ("E2B_SANDBOX_ID", sandbox.as_str()),
+        ("E2B_TEMPLATE_ID", template),
+        ("E2B_EVENTS_ADDRESS", EVENTS_ADDRESS),
+    ];
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sandbox_that_was_started_again_is_marked_again() {
+        let (marks, sandbox) = (Marks::default(), SandboxId::generate());
+        assert_eq!(marks.template(&sandbox, Some(1)), None);
+        marks.remember(sandbox.clone(), Marked { generation: 1, template: "base".into() });
+        assert_eq!(marks.template(&sandbox, Some(1)).as_deref(), Some("base"));
+        assert_eq!(marks.template(&sandbox, Some(2)), None);
+        assert_eq!(marks.template(&sandbox, None), None, "it does not run");
+        let set = variables(&sandbox, "base");
+        assert_eq!((set["E2B_SANDBOX"].as_str(), set["E2B_SANDBOX_ID"].as_str()), ("true", sandbox.as_str()));
+        assert_eq!((set.len(), set["E2B_TEMPLATE_ID"].as_str()), (4, "base"));
+    }
+}

@@ -1,0 +1,141 @@
+//! Whether a client's call reaches a sandbox: it may be gone, about to go, or asleep until somebody connects.
+//!
+//! E2B's proxy answers for such a sandbox with 502 and a body of its own ([`gone`]), which clients turn into "not running".
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use burrow_catalog::SandboxRow;
+use burrow_model::{SandboxId, State as SandboxState, TenantId};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::envd::Addressee;
+use super::show;
+use crate::rest::App;
+
+/// The label of a sandbox that only `connect` wakes. Its value is `false`.
+const AUTO_RESUME: &str = "e2b/auto-resume";
+
+/// What clients take for "it does not run".
+pub(crate) fn gone(sandbox: &str) -> Response {
+    let shown: String = sandbox.chars().filter(char::is_ascii_alphanumeric).take(63).collect();
+    let body = json!({ "sandboxId": shown, "message": "The sandbox was not found", "code": 502 });
+    (StatusCode::BAD_GATEWAY, Json(body)).into_response()
+}
+
+/// Whether a new sandbox sleeps until somebody connects: its client wants it paused at its timeout, and not woken by use.
+pub(super) fn wants_connect(auto_pause: bool, auto_resume: Option<&Value>) -> bool {
+    let enabled = auto_resume.is_some_and(|value| value == true || value["enabled"] == true);
+    auto_pause && !enabled
+}
+
+/// The labels of such a sandbox.
+pub(super) fn labels(wants_connect: bool) -> BTreeMap<String, String> {
+    let label = wants_connect.then(|| (AUTO_RESUME.to_owned(), "false".to_owned()));
+    label.into_iter().collect()
+}
+
+/// The same as a change of labels, which a sandbox made from a snapshot has of its parent.
+pub(super) fn label_change(wants_connect: bool) -> BTreeMap<String, Option<String>> {
+    [(AUTO_RESUME.to_owned(), wants_connect.then(|| "false".to_owned()))].into()
+}
+
+/// Whether nothing but `connect` wakes it.
+pub(super) fn needs_connect(row: &SandboxRow) -> bool {
+    row.spec.lease.is_some() && row.spec.labels.get(AUTO_RESUME).is_some_and(|value| value == "false")
+}
+
+/// What a call is to a sandbox that sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// A question whether it runs, which wakes nothing.
+    Health,
+    /// A use, which wakes it unless its client said otherwise.
+    Use,
+}
+
+/// Whether a sandbox that exists answers a call.
+pub(crate) async fn is_reached(app: &App, tenant: &TenantId, id: &SandboxId, call: Call) -> bool {
+    // Most calls are to sandboxes that run, which is known without a look into the catalog.
+    if app.engine.running(tenant, id).is_some() {
+        return true;
+    }
+    match app.engine.get(tenant, id).await {
+        Ok(row) => answers(&row, call),
+        Err(_) => false,
+    }
+}
+
+/// Whether a sandbox sleeps, and is not to be woken by a request to one of its ports.
+pub(crate) async fn sleeps_until_connect(app: &App, tenant: &TenantId, id: &SandboxId) -> bool {
+    if app.engine.running(tenant, id).is_some() {
+        return false;
+    }
+    match app.engine.get(tenant, id).await {
+        Ok(row) => needs_connect(&row) && show::state(&row) != "running",
+        Err(_) => false,
+    }
+}
+
+fn answers(row: &SandboxRow, call: Call) -> bool {
+    if row.state == SandboxState::Deleting {
+        return false;
+    }
+    show::state(row) == "running" || (call == Call::Use && !needs_connect(row))
+}
+
+/// Whether a sandbox that a call was under way to is gone, or about to go.
+pub(super) async fn is_ended(app: &App, id: &SandboxId) -> bool {
+    match app.engine.owner(id) {
+        None => true,
+        Some(tenant) => match app.engine.get(&tenant, id).await {
+            Ok(row) => row.state == SandboxState::Deleting,
+            Err(_) => true,
+        },
+    }
+}
+
+/// A layer: what fails because its sandbox was killed meanwhile is answered as E2B's proxy answers for one that is gone.
+pub(crate) async fn answer_for_gone(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let addressee = request.extensions().get::<Addressee>().cloned().and_then(|Addressee(text)| text);
+    let response = next.run(request).await;
+    // Those who were not let in are told nothing of what there is.
+    let judged = matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    let failed = response.status().is_client_error() || response.status().is_server_error();
+    let Some(text) = addressee.filter(|_| failed && !judged) else { return response };
+    match text.parse::<SandboxId>() {
+        Ok(id) if is_ended(&app, &id).await => gone(&text),
+        Ok(_) | Err(_) => response,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_pause_without_auto_resume_wants_a_connect() {
+        let off = json!({ "enabled": false });
+        let on = json!({ "enabled": true });
+        assert!(wants_connect(true, None) && wants_connect(true, Some(&off)));
+        assert!(!wants_connect(true, Some(&on)) && !wants_connect(true, Some(&json!(true))));
+        assert!(!wants_connect(false, None) && !wants_connect(false, Some(&off)));
+        assert_eq!(labels(true).len(), 1);
+        assert!(labels(false).is_empty());
+        assert_eq!(label_change(false).values().next(), Some(&None), "one of its parent is taken away");
+    }
+
+    #[tokio::test]
+    async fn a_gone_sandbox_is_told_as_e2b_tells_it() {
+        let response = gone("sbx1\"<>");
+        assert_eq!(response.status(), 502);
+        let body = axum::body::to_bytes(response.into_body(), 1024).await.unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body, json!({ "sandboxId": "sbx1", "message": "The sandbox was not found", "code": 502 }));
+    }
+}
