@@ -12,6 +12,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::json;
 
 use super::hash::BLOCK_BYTES;
+use super::room::Used;
 use super::sweep::SWEEP_GRACE_MS;
 use super::*;
 use crate::testing::World;

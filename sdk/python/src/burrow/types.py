@@ -1020,6 +1020,10 @@ class HostInfo:
     pool_free_bytes: int
     pool_total_bytes: int
     sandboxes: int
+    sandboxes_recovering: int | None = None
+    """Sandboxes that cannot be used yet: the daemon was restarted and is still finishing what it was doing to
+    them.
+    """
     sandboxes_running: int
     version: str
 
@@ -1882,6 +1886,10 @@ class Sandbox:
     """What it may reach."""
     origin: Origin | None = None
     """Where it came from, when not from an image."""
+    recovering: str | None = None
+    """Why it cannot be used yet: the daemon was restarted and is still finishing what it was doing to this
+    sandbox.
+    """
     rotate: RotatePolicy | None = None
     """How it is renewed."""
     services: list[str]

@@ -108,6 +108,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   rolledUp: "rolled_up",
   sandboxId: "sandbox_id",
   sandboxName: "sandbox_name",
+  sandboxesRecovering: "sandboxes_recovering",
   sandboxesRunning: "sandboxes_running",
   sentBytes: "sent_bytes",
   sinceMs: "since_ms",
@@ -822,6 +823,11 @@ export interface Routes {
     query: undefined;
     body: undefined;
     answer: Schemas["Sandbox"];
+  };
+  "POST /v1/sandboxes/{sandbox}/revoke-tokens": {
+    query: undefined;
+    body: undefined;
+    answer: undefined;
   };
   "GET /v1/sandboxes/{sandbox}/services": {
     query: { cursor?: string; limit?: number };
@@ -2396,6 +2402,11 @@ interface Components {
             poolTotalBytes: number;
             /** Format: int64 */
             sandboxes: number;
+            /**
+             * Format: int64
+             * @description Sandboxes that cannot be used yet: the daemon was restarted and is still finishing what it was doing to them.
+             */
+            sandboxesRecovering?: number;
             /** Format: int64 */
             sandboxesRunning: number;
             version: string;
@@ -3660,6 +3671,8 @@ interface Components {
                 /** @description What it may reach. */
                 network?: Schemas["Network"];
                 origin?: Schemas["Origin"] | null;
+                /** @description Why it cannot be used yet: the daemon was restarted and is still finishing what it was doing to this sandbox. */
+                recovering?: string | null;
                 rotate?: Schemas["RotatePolicy"] | null;
                 /** @description Names of its services. */
                 services: string[];
@@ -4264,6 +4277,8 @@ interface Components {
             /** @description What it may reach. */
             network?: Schemas["Network"];
             origin?: Schemas["Origin"] | null;
+            /** @description Why it cannot be used yet: the daemon was restarted and is still finishing what it was doing to this sandbox. */
+            recovering?: string | null;
             rotate?: Schemas["RotatePolicy"] | null;
             /** @description Names of its services. */
             services: string[];
