@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use burrow_catalog::{OperationRow, SandboxChange, SandboxRow};
 use burrow_guest::protocol::{Identity, Request};
-use burrow_model::{OperationId, SandboxId, State, StopReason, TenantId};
+use burrow_model::{OperationId, SandboxId, State, StopReason};
 use burrow_runtime::{Machine, RuntimeError};
 use burrow_volumes::Inventory;
 use tokio::sync::{Semaphore, watch};
@@ -42,7 +42,10 @@ const PARALLEL: usize = 16;
 /// An adopted guest answers within this time, or its machine is taken for dead.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// No recovery takes longer: what hangs ends earlier by bounds of its own.
+/// How often recovering a sandbox is tried at one start.
+const ATTEMPTS: usize = 2;
+
+/// No attempt takes longer: what hangs ends earlier by bounds of its own.
 const RECOVERY_MAX: Duration = Duration::from_secs(120);
 
 /// Sandboxes that are still being recovered, and why.
@@ -83,8 +86,11 @@ impl Recovering {
 pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
     stock::clear(shared).await?;
     shelves::recover(shared).await?;
+    let is_import = |operation: &OperationRow| Operation::parse(&operation.kind) == Some(Operation::Import);
+    let (imports, of_sandboxes): (Vec<_>, Vec<_>) =
+        shared.seams.catalog.open_operations().await?.into_iter().partition(is_import);
     let mut operations: HashMap<SandboxId, Vec<OperationRow>> = HashMap::new();
-    for operation in shared.seams.catalog.open_operations().await? {
+    for operation in of_sandboxes {
         operations.entry(operation.sandbox.clone()).or_default().push(operation);
     }
     let slots = Arc::new(Semaphore::new(PARALLEL));
@@ -101,12 +107,12 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
             // The semaphore is never closed.
             let _slot = slots.acquire().await;
             let id = row.id.clone();
-            recover_one(&shared, row, &open).await;
+            recover_one(&shared, row).await;
             shared.recovering.end(&id);
         });
     }
-    // Imports, and snapshots of sandboxes that were deleted meanwhile.
-    for operation in operations.into_values().flatten() {
+    // What concerns no sandbox, and snapshots of sandboxes that were deleted meanwhile.
+    for operation in imports.into_iter().chain(operations.into_values().flatten()) {
         if let Err(error) = finish(shared, &operation).await {
             unfinished(&operation, &error);
         }
@@ -148,51 +154,71 @@ async fn complete_merges(shared: &Arc<Shared>) {
     }
 }
 
-/// Finishes what was under way for one sandbox, brings its row and its machine together, and starts its actor.
-async fn recover_one(shared: &Arc<Shared>, row: SandboxRow, open: &[OperationRow]) {
-    let (tenant, id) = (row.tenant.clone(), row.id.clone());
-    let recovered = async {
-        for operation in open {
-            match finish(shared, operation).await {
-                Ok(()) => {}
-                Err(error @ EngineError::Runtime(RuntimeError::DumpHangs { .. })) => {
-                    return give_up(shared, operation, &error).await;
-                }
-                Err(error) => {
-                    // It stays in the journal for the next start, or until the sandbox is deleted.
-                    unfinished(operation, &error);
-                    return Ok(());
-                }
+/// Recovers one sandbox, and starts its actor. One that cannot be recovered is ended, and keeps its files.
+async fn recover_one(shared: &Arc<Shared>, row: SandboxRow) {
+    let mut failure = String::new();
+    for _ in 0..ATTEMPTS {
+        match tokio::time::timeout(RECOVERY_MAX, try_recover(shared, &row)).await {
+            Ok(Ok(())) => return keep(shared, &row).await,
+            Ok(Err(error)) => failure = in_words(&error),
+            Err(_) => {
+                failure = format!("recovery took longer than {} s", RECOVERY_MAX.as_secs());
+                break;
             }
         }
-        match shared.seams.catalog.sandbox(&tenant, &id).await? {
-            Some(row) => try_settle(shared, row).await,
-            None => Ok(()),
-        }
-    };
-    let failure = match tokio::time::timeout(RECOVERY_MAX, recovered).await {
-        Ok(Ok(())) => return keep_unfinished(shared, &tenant, &id).await,
-        Ok(Err(error)) => in_words(&error),
-        Err(_) => format!("recovery took longer than {} s", RECOVERY_MAX.as_secs()),
-    };
-    tracing::error!(sandbox = %id, failure, "could not recover a sandbox");
-    let change = SandboxChange {
-        state: Some(State::Failed),
-        failure: Some(Some(failure)),
-        ..SandboxChange::at(shared.now_ms())
-    };
-    if let Err(error) = shared.seams.catalog.update_sandbox(&id, change, None).await {
-        tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "could not mark a sandbox as failed");
+        tracing::warn!(sandbox = %row.id, failure, "could not recover a sandbox");
     }
-    keep_unfinished(shared, &tenant, &id).await;
+    tracing::error!(sandbox = %row.id, failure, "ending a sandbox that cannot be recovered");
+    let ended = async {
+        unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
+        mark_failed(shared, &row, None, failure.clone()).await
+    };
+    match tokio::time::timeout(RECOVERY_MAX, ended).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(sandbox = %row.id, error, "could not end a sandbox; the next start tries again");
+        }
+        Err(_) => {
+            tracing::error!(sandbox = %row.id, "could not end a sandbox in time; the next start tries again")
+        }
+    }
+    keep(shared, &row).await;
+}
+
+/// Finishes what was under way for one sandbox, and brings its row and its machine together.
+async fn try_recover(shared: &Arc<Shared>, row: &SandboxRow) -> Result<(), EngineError> {
+    let catalog = &shared.seams.catalog;
+    // Asked anew: an attempt before this one may have finished some.
+    let open = catalog.open_operations().await?;
+    for operation in open.iter().filter(|operation| operation.sandbox == row.id) {
+        if Operation::parse(&operation.kind) == Some(Operation::Import) {
+            continue;
+        }
+        match finish(shared, operation).await {
+            Ok(()) => {}
+            Err(error @ EngineError::Runtime(RuntimeError::DumpHangs { .. })) => {
+                return give_up(shared, operation, &error).await;
+            }
+            Err(error) => {
+                // It stays in the journal for the next start, or until the sandbox is deleted.
+                unfinished(operation, &error);
+                return Ok(());
+            }
+        }
+    }
+    match catalog.sandbox(&row.tenant, &row.id).await? {
+        Some(row) => try_settle(shared, row).await,
+        None => Ok(()),
+    }
 }
 
 /// Whatever came of it: a sandbox that has a row has an actor, so that it can be started from its files or removed.
-async fn keep_unfinished(shared: &Arc<Shared>, tenant: &TenantId, id: &SandboxId) {
-    if shared.registry.get(id).is_some() {
+async fn keep(shared: &Arc<Shared>, row: &SandboxRow) {
+    if shared.registry.get(&row.id).is_some() {
         return;
     }
-    if let Ok(Some(row)) = shared.seams.catalog.sandbox(tenant, id).await {
+    if let Ok(Some(row)) = shared.seams.catalog.sandbox(&row.tenant, &row.id).await {
         shared.registry.add(shared, row);
     }
 }
@@ -215,17 +241,8 @@ async fn give_up(
     tracing::error!(sandbox = %row.id, error = error as &dyn std::error::Error, "ending a sandbox that cannot go on");
     unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
     remove_made(shared, operation, &Detail::of(operation)).await?;
-    let now_ms = shared.now_ms();
-    let change = SandboxChange {
-        state: Some(State::Failed),
-        failure: Some(Some(format!("its {} was interrupted: {}", operation.kind, in_words(error)))),
-        machine: Some(None),
-        stopped_ms: Some(Some(now_ms)),
-        ..SandboxChange::at(now_ms)
-    };
-    catalog.update_sandbox(&row.id, change, Some(operation.id.clone())).await?;
-    catalog.mark_execs_lost(&row.id, row.generation, now_ms).await?;
-    Ok(())
+    let failure = format!("its {} was interrupted: {}", operation.kind, in_words(error));
+    mark_failed(shared, &row, Some(operation.id.clone()), failure).await
 }
 
 /// An error and what caused it, in one line.
@@ -427,6 +444,25 @@ async fn mark_stopped(
         Some(&row.id),
         serde_json::json!({ "reason": "host-restarted" }),
     );
+    Ok(())
+}
+
+async fn mark_failed(
+    shared: &Shared,
+    row: &SandboxRow,
+    finish: Option<OperationId>,
+    failure: String,
+) -> Result<(), EngineError> {
+    let now_ms = shared.now_ms();
+    let change = SandboxChange {
+        state: Some(State::Failed),
+        failure: Some(Some(failure)),
+        machine: Some(None),
+        stopped_ms: Some(Some(now_ms)),
+        ..SandboxChange::at(now_ms)
+    };
+    shared.seams.catalog.update_sandbox(&row.id, change, finish).await?;
+    shared.seams.catalog.mark_execs_lost(&row.id, row.generation, now_ms).await?;
     Ok(())
 }
 

@@ -74,7 +74,11 @@ async fn the_machine_id_and_the_name_are_new() {
     assert_ne!(before, after);
     assert_eq!(after.len(), 33, "{after:?}");
     assert_eq!(read(&etc, "hostname"), "child\n");
-    assert_eq!(read(&etc, "hosts"), HOSTS.replace("parent", "child"));
+    assert_eq!(
+        read(&etc, "hosts"),
+        HOSTS.replace("parent", "child parent"),
+        "the former name still resolves"
+    );
 }
 
 #[tokio::test]

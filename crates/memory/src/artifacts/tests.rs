@@ -416,7 +416,7 @@ async fn a_sandbox_stores_no_more_than_its_disk_limit_in_entries_and_artifacts()
     put(&view, "first", &content(BLOCK_BYTES, 1)).await;
     // Without a limit of its own there is only the space's.
     view.check_quota().await.unwrap();
-    let bounded = world.view().with_quota(4 * BLOCK_BYTES);
+    let bounded = view.clone().with_quota(4 * BLOCK_BYTES);
     bounded.check_quota().await.unwrap();
     put(&bounded, "second", &content(BLOCK_BYTES, 2)).await;
     let refused = bounded.artifact_put(new("third"), body(&content(4 * BLOCK_BYTES, 3))).await.unwrap_err();
@@ -425,7 +425,7 @@ async fn a_sandbox_stores_no_more_than_its_disk_limit_in_entries_and_artifacts()
         "{refused:?}"
     );
     assert!(matches!(bounded.artifact_room(4 * BLOCK_BYTES).await, Err(MemoryError::SandboxFull { .. })));
-    let full = world.view().with_quota(2 * BLOCK_BYTES);
+    let full = view.clone().with_quota(2 * BLOCK_BYTES);
     assert!(matches!(full.check_quota().await, Err(MemoryError::SandboxFull { .. })));
 }
 
