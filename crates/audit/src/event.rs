@@ -165,9 +165,9 @@ words! {
         ApiRead = "api.read",
         ExecStart = "exec.start",
         ExecEnd = "exec.end",
-        /// Somebody reads what a running exec writes, with the right to type into it.
+        /// A client attached to a running exec: it reads the output and may write to its standard input.
         ExecAttach = "exec.attach",
-        /// Somebody wrote to the standard input of a running exec.
+        /// A client wrote to the standard input of a running exec.
         ExecInput = "exec.input",
         /// A connection into a port of a sandbox, by key or token: over a WebSocket, or HTTP through the gateway.
         PortConnect = "port.connect",

@@ -22,7 +22,7 @@ const WRITABLE: &str = include_str!("probes/writable.txt");
 /// A mount's source device and the directory it was bound from are part of every line the kernel writes about it.
 const NAMES_MOUNTS: [&str; 3] = ["/proc/PID/mountinfo", "/proc/PID/mounts", "/proc/PID/mountstats"];
 
-/// Texts that are the host's and nobody else's.
+/// Texts that only the host may read.
 struct Secrets {
     /// Names of disks, found as whole words.
     disks: Vec<String>,

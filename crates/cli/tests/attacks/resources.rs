@@ -468,7 +468,7 @@ fn zombies(ground: &Ground) -> Finding {
 /// Connections to itself, each of which takes what the kernel lets it have.
 const BUFFER_CONNECTIONS: u32 = 200;
 
-/// Nobody reads at the other end, so all that was sent is in the kernel.
+/// The other end never reads, so the kernel holds everything that was sent.
 fn buffer_probe() -> String {
     format!(
         "import socket\n\

@@ -244,7 +244,7 @@ fn core_limit_unguarded(ground: &Ground) -> Finding {
 
 // --- P-K17
 
-/// The cases to be tried, and what the probe is told of each: the number and the arguments.
+/// The cases to try, and the input of the probe for each: the system call number and the arguments.
 fn tried_cases() -> (Vec<ArgumentCase>, String) {
     let cases: Vec<ArgumentCase> =
         argument_cases().into_iter().filter(|case| case.result.is_some()).collect();

@@ -1,4 +1,4 @@
-//! A start after a crash: what cannot be recovered at once keeps nobody else waiting.
+//! A start after a crash: a sandbox that is slow to recover does not delay the others.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

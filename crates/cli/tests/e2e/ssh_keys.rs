@@ -59,7 +59,7 @@ fn a_key_opens_what_the_api_key_opens_that_added_it() {
     daemon.ok(&["key", "revoke", bound["key"]["id"].as_str().unwrap()]);
     assert_eq!(client.exec("web", "true").status.code(), Some(255));
 
-    // The row of a dead API key is in nobody's way. Who proves to hold the private key takes a public key over.
+    // The row of a dead API key blocks no one. A login that proves possession of the private key takes the public key over.
     daemon.ok(&["ssh-key", "add", public]);
     assert_eq!(client.ok("other", "hostname"), "other\n");
     let owner = daemon.json(&["key", "create", "owner", "--sandbox", "web", "--json"]);

@@ -1,8 +1,8 @@
 //! Tokens of one sandbox: for its envd, for its ports when they are private, and signatures made with the first. And of one
 //! volume, for its files.
 //!
-//! A token is an HMAC of the sandbox's id by a secret of this daemon's, so nothing is stored, and whether a token fits can be
-//! told of a sandbox that is gone. The sandbox's generation is part of it: revoking a sandbox's tokens raises that number.
+//! A token is an HMAC of the sandbox's id by a secret of this daemon's, so nothing is stored, and a token can be
+//! checked even after its sandbox was deleted. The sandbox's generation is part of the input: revoking its tokens increments it.
 //! Signatures are E2B's: `v1_` and base64 of `sha256("path:operation:user:token[:expires]")`.
 
 use std::fmt::Display;

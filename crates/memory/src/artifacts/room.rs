@@ -37,7 +37,7 @@ pub struct DiskFloor {
 
 /// Knows how much of a disk is free.
 pub trait FreeSpace: fmt::Debug + Send + Sync {
-    /// Bytes of the disk under a folder that nobody uses and nobody was promised; `None` where that is unknown: writes then
+    /// Bytes of the disk under a folder that are free and not promised to the pool; `None` where that is unknown: writes then
     /// fail by themselves when the disk is full.
     fn free_bytes(&self, folder: &Path) -> Option<u64>;
 }

@@ -42,7 +42,7 @@ impl Aside {
         File::open(&self.directory)
     }
 
-    /// Waits for the end of whoever is at work, for as long as they make progress. `TimedOut`: they do not, and are still there.
+    /// Waits until the workers end, as long as they make progress. `TimedOut`: they are still there and make none.
     pub(crate) fn await_end(&self) -> io::Result<()> {
         let worked = || match event(&self.directory, "populated") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),

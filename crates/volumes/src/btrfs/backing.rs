@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The pool's file is sparse, and btrfs turns read-only when a write to it fails. So the bytes that the file has but the disk
-//! has not allocated yet are promised: whoever else writes to that disk must leave them free, and the pool grows only into
+//! has not allocated yet are promised: every other writer on that disk must leave them free, and the pool grows only into
 //! what is free beyond a reserve.
 
 use std::fs;
@@ -69,7 +69,7 @@ impl Backing {
         self.size_bytes.saturating_sub(self.allocated_bytes)
     }
 
-    /// What of the disk is free and promised to nobody.
+    /// Free bytes of the disk that are not promised to the pool.
     pub fn unpromised_bytes(&self) -> u64 {
         self.disk_free_bytes.saturating_sub(self.promised_bytes())
     }

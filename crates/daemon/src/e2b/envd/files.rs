@@ -42,8 +42,8 @@ const METADATA_KEY_MAX: usize = 200;
 /// Bytes of a file's metadata together.
 const METADATA_BYTES_MAX: usize = 4096;
 
-/// Signed addresses without a sandbox that wait for their lookup. Nobody needs a key to ask for one, so there is one lookup at a
-/// time, on a thread of its own, and few may wait.
+/// How many lookups of signed addresses without a sandbox may wait. A lookup needs no API key, so one runs at a time, on a
+/// thread of its own, and few may wait.
 const LOOKUPS_MAX: usize = 16;
 
 /// Lookups of the sandboxes of signed addresses.

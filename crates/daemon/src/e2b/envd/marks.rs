@@ -21,7 +21,7 @@ const FOLDER: &str = "/run/e2b";
 /// Where E2B's sandboxes find its service for events. Burrow has none: what is sent there is refused.
 const EVENTS_ADDRESS: &str = "http://192.0.2.1";
 
-/// Sandboxes that are remembered to have the files. Where there are more, all are forgotten, and looked at again.
+/// Capacity of the cache of sandboxes that have the files. When it is full it is cleared, and sandboxes are checked again.
 const KNOWN_MAX: usize = 10_000;
 
 /// Which sandboxes have the files.
