@@ -150,6 +150,8 @@ pub struct Attachment {
     /// is told.
     pending: VecDeque<Message>,
     unflushed: bool,
+    /// The connection takes no more input. What the daemon sent before is still read from it, the exit above all.
+    write_failed: bool,
     heartbeat: Interval,
     silent_heartbeats: u32,
     failures: u32,
@@ -183,6 +185,7 @@ impl Client {
             queue_open: true,
             pending: VecDeque::new(),
             unflushed: false,
+            write_failed: false,
             heartbeat,
             silent_heartbeats: 0,
             failures: 0,
@@ -245,6 +248,7 @@ impl Attachment {
         self.socket = None;
         self.silent_heartbeats = 0;
         self.unflushed = false;
+        self.write_failed = false;
     }
 
     async fn reattach(&mut self) -> Result<AttachEvent, ClientError> {
@@ -293,7 +297,8 @@ impl Attachment {
     fn poll_message(&mut self, ctx: &mut Context<'_>) -> Poll<Result<Message, ClientError>> {
         while self.heartbeat.poll_tick(ctx).is_ready() {
             // A process that does not read its input keeps the daemon from reading our pings, and is no fault.
-            self.silent_heartbeats = if self.receipts.all_arrived() { self.silent_heartbeats + 1 } else { 0 };
+            let expects_pong = self.write_failed || self.receipts.all_arrived();
+            self.silent_heartbeats = if expects_pong { self.silent_heartbeats + 1 } else { 0 };
             if self.silent_heartbeats > SILENT_HEARTBEATS_MAX {
                 return Poll::Ready(Err(self.broken("the daemon answers no ping".into())));
             }
@@ -301,9 +306,7 @@ impl Attachment {
                 self.pending.push_back(Message::Ping(Bytes::new()));
             }
         }
-        if let Err(error) = self.poll_input(ctx) {
-            return Poll::Ready(Err(self.broken(innermost(&error))));
-        }
+        self.write_failed = self.write_failed || self.poll_input(ctx).is_err();
         let socket = self.socket.as_mut().expect("the caller checked for a socket");
         match std::task::ready!(Pin::new(socket).poll_next(ctx)) {
             Some(Ok(message)) => {

@@ -51,6 +51,7 @@ where
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
             let (handler, count) = (handler.clone(), count.clone());
             let service = service_fn(move |request| {
                 let before = {
@@ -444,6 +445,42 @@ async fn an_exec_that_echoes_its_input_does_not_deadlock_with_us() {
     }
     feeding.await.unwrap();
     assert_eq!(received, PIECES * PIECE);
+}
+
+#[tokio::test]
+async fn output_sent_before_the_daemon_closed_is_read_though_input_fails() {
+    let end = Arc::new(tokio::sync::Notify::new());
+    let (closed, mut is_closed) = tokio::sync::mpsc::channel(1);
+    let told = end.clone();
+    let client = daemon(move |count, request| {
+        assert_eq!(count, 0, "the client must not attach again");
+        let (told, closed) = (told.clone(), closed.clone());
+        async move {
+            websocket(request, |mut socket| async move {
+                told.notified().await;
+                socket.send(output(0, "its last words")).await.unwrap();
+                socket.send(exit()).await.unwrap();
+                // With input unread, which resets the connection.
+                drop(socket);
+                closed.send(()).await.unwrap();
+            })
+        }
+    })
+    .await;
+    let (sender, mut attachment) = client.attach("sbx", "exe", FROM_START).await.unwrap();
+    let feeding = tokio::spawn(async move { while sender.stdin(vec![b'x'; 256 << 10]).await.is_ok() {} });
+    // Until the connection takes no more input.
+    let nothing = tokio::time::timeout(std::time::Duration::from_millis(200), attachment.next()).await;
+    assert!(nothing.is_err(), "{nothing:?}");
+    end.notify_one();
+    is_closed.recv().await.unwrap();
+    let Some(AttachEvent::Output { bytes, .. }) = attachment.next().await.unwrap() else {
+        panic!("no output")
+    };
+    assert_eq!(bytes, "its last words");
+    assert!(matches!(attachment.next().await.unwrap(), Some(AttachEvent::Exit(_))));
+    drop(attachment);
+    feeding.await.unwrap();
 }
 
 #[tokio::test]

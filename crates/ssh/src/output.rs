@@ -85,7 +85,12 @@ impl Output {
 
     /// A note of our own, on standard error.
     pub(crate) async fn tell(&self, text: &str) {
-        let _ = self.queue.send(Piece::Error(self.lines(&format!("burrow: {text}\n")))).await;
+        let _ = self.queue.send(Piece::Error(self.note(text))).await;
+    }
+
+    /// A note of our own, as it is shown.
+    pub(crate) fn note(&self, text: &str) -> Bytes {
+        self.lines(&format!("burrow: {text}\n"))
     }
 
     pub(crate) async fn end(self, ending: Ending) {

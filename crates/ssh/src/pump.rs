@@ -204,8 +204,15 @@ async fn next(
         Some(AttachEvent::Output { stream: OutputStream::Stdout, bytes, .. }) => room.out(bytes),
         Some(AttachEvent::Output { stream: OutputStream::Stderr, bytes, .. }) => room.error(bytes),
         Some(AttachEvent::Exit(exec)) => return Some(Ok(Some(exec))),
-        // A gap is only in what was before us. After a lost connection input may be missing, which cannot be mended here.
-        Some(AttachEvent::Gap { .. } | AttachEvent::Reattached { .. }) => {}
+        Some(AttachEvent::Gap { from, to }) => {
+            room.error(output.note(&format!("{} bytes of output were not kept", to.saturating_sub(from))));
+        }
+        Some(AttachEvent::Reattached { input_in_doubt: true }) => {
+            room.error(
+                output.note("the connection to the command was lost for a moment; input may be missing"),
+            );
+        }
+        Some(AttachEvent::Reattached { input_in_doubt: false }) => {}
         None => return None,
     }
     Some(Ok(None))

@@ -44,8 +44,12 @@ use crate::convert;
 /// Largest message a client may send; larger ones end the connection with 1009.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// A client that has the last message gets this long to take it.
+/// How long a shutdown waits for a client to take the last message.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A client may take output slowly after the exec has ended, but one that sends nothing for this long is disconnected.
+/// Clients of ours send a ping every 20 seconds.
+const SILENCE_MAX: Duration = Duration::from_mins(10);
 
 /// Where to attach, and who waits for whom.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -125,7 +129,16 @@ async fn serve(
         refused = pump_input(&app, &guest, &mut typing, &mut writer, &mut stream) => refused,
     };
     let Some(last) = last else { return };
-    let _ = tokio::time::timeout(CLOSE_PATIENCE, finish(&mut sink, &mut stream, last)).await;
+    // The exec has ended: the guest is not kept busy by a client that is still reading.
+    drop((reader, writer));
+    let shutdown = async {
+        app.draining.cancelled().await;
+        tokio::time::sleep(CLOSE_PATIENCE).await;
+    };
+    tokio::select! {
+        () = finish(&mut sink, &mut stream, last) => {}
+        () = shutdown => {}
+    }
 }
 
 /// For the audit log: the first input by an attachment is an event of its own, since most attachments only read.
@@ -253,7 +266,8 @@ fn control(json: &str) -> Result<Control, ApiError> {
 /// The last message, a goodbye, and the client's own.
 async fn finish(sink: &mut Sink, stream: &mut SplitStream<WebSocket>, last: AttachServerMessage) {
     let Some(message) = text(&last) else { return };
-    if sink.send(message).await.is_err() {
+    let sent = tokio::time::timeout(SILENCE_MAX, sink.send(message)).await;
+    if !matches!(sent, Ok(Ok(()))) {
         return;
     }
     // Also told where only the end of a WebSocket is seen, as by a proxy's log.
@@ -263,8 +277,9 @@ async fn finish(sink: &mut Sink, stream: &mut SplitStream<WebSocket>, last: Atta
     };
     let goodbye = CloseFrame { code: close_code::NORMAL, reason: reason.into() };
     if sink.send(Message::Close(Some(goodbye))).await.is_ok() {
-        // Reading on until the client has closed lets it read all of what was sent.
-        while let Some(Ok(_)) = stream.next().await {}
+        // The kernel discards what a client has not read yet when a connection with unread input is closed: so read on until
+        // the client has closed it.
+        while let Ok(Some(Ok(_))) = tokio::time::timeout(SILENCE_MAX, stream.next()).await {}
     }
 }
 
