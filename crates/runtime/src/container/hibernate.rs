@@ -72,7 +72,7 @@ impl Shared {
         let work = self.workshop.clear(id).map_err(step("make a directory for CRIU", id))?;
         let noted = self.workshop.note(id, Note::Dumping, &options.root);
         noted.map_err(step("write to CRIU's directory", id))?;
-        let outcome = tool.criu.dump(&criu::DumpOptions {
+        let dump = criu::DumpOptions {
             pid: options.machine.pid,
             root: &options.root,
             images: images.as_fd(),
@@ -83,7 +83,8 @@ impl Shared {
             was_frozen,
             // Of the v1 trees only the machine's own matter, and it is not the machine.
             place: Place { unified: Some(aside.as_fd()), tasks: &[], run: self.workshop.run(&options.root) },
-        });
+        };
+        let outcome = tool.criu.dump(&dump, &self.adjuster(&site, &aside));
         self.tidy_up(id, &site);
         match outcome {
             Ok(Frozen { for_so_long, named }) => {
@@ -124,7 +125,9 @@ impl Shared {
                     step("wait for the end of a dump", id)(error)
                 }
             })?;
-            criu::recover(&site.group, true).map_err(step("put the machine right", id))?;
+            let aside = site.aside.create().map_err(step("make a cgroup for CRIU", id))?;
+            criu::recover(&site.group, true, &self.adjuster(&site, &aside))
+                .map_err(step("put the machine right", id))?;
             criu::take_away(&root).map_err(step(NAMES_AWAY, id))?;
             self.tidy_up(id, &site);
         }
@@ -141,6 +144,15 @@ impl Shared {
             self.workshop.remove(id).map_err(step("remove CRIU's directory", id))?;
         }
         group.thaw().map_err(step("resume the machine", id))
+    }
+
+    /// Adjusts the machine's processes in a process that is found in the directory *aside* until it is done.
+    fn adjuster<'a>(
+        &'a self,
+        site: &'a Site,
+        aside: &'a File,
+    ) -> impl Fn(criu::Adjustment) -> std::io::Result<criu::Opened> + 'a {
+        |adjustment| self.launcher.adjust(&site.group, adjustment, aside.as_fd())
     }
 
     /// After CRIU has ended. What cannot be removed is found by `destroy` and by the next dump.

@@ -21,7 +21,7 @@ mod about;
 mod ahead;
 mod boot;
 pub mod bounds;
-mod criu;
+pub(crate) mod criu;
 mod hibernate;
 mod open;
 pub(crate) mod probe;

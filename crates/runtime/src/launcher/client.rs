@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,10 +11,14 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::message::{Answer, EmulatorPlan, Failure, Plan, Request, receive, send};
+use super::message::{AdjustPlan, Answer, EmulatorPlan, Failure, Plan, Request, receive, send};
+use crate::container::criu::{Adjustment, Opened};
 
 /// A launch takes about a millisecond; a launcher silent for this long hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Holding the processes of a machine takes milliseconds; each step of it has a bound of its own, of ten seconds.
+const ADJUST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A launcher that is found dead before it was asked anything costs one more attempt.
 const CONNECT_ATTEMPTS: u32 = 2;
@@ -64,6 +69,29 @@ impl Launcher {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Launched, LaunchError> {
         self.start(&Request::Emulate(plan), descriptors)
+    }
+
+    /// Adjusts the processes of the machine in `group`, from the cgroup `aside`. Others can launch meanwhile.
+    pub(crate) fn adjust(
+        &self,
+        group: &Path,
+        adjustment: Adjustment,
+        aside: BorrowedFd<'_>,
+    ) -> io::Result<Opened> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        set_socket_timeout(&ours, Timeout::Recv, Some(ADJUST_TIMEOUT))?;
+        let plan = AdjustPlan { group: group.to_owned(), adjustment };
+        let asked = self.ask(&Request::Adjust(plan), &[theirs.as_fd(), aside]);
+        drop(theirs);
+        // The process that does it answers by itself, also when the launcher is gone by then.
+        match (receive::<Result<Opened, String>>(&ours)?, asked) {
+            (Some((Ok(opened), _)), _) => Ok(opened),
+            (Some((Err(reason), _)), _) => Err(io::Error::other(reason)),
+            (None, Err(LaunchError::Refused(failure))) => Err(failure.source()),
+            (None, Err(LaunchError::Gone(error))) => Err(error),
+            (None, Ok(_)) => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     fn start(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Launched, LaunchError> {

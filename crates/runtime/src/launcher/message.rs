@@ -15,6 +15,8 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::container::criu::Adjustment;
+
 /// A plan is a path, a name, a few numbers, and two paths for each volume; that of an emulator has a command line.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
@@ -28,6 +30,7 @@ pub(super) enum Request {
     Probe,
     Launch(Plan),
     Emulate(EmulatorPlan),
+    Adjust(AdjustPlan),
 }
 
 /// How to start one machine. Descriptors go along, in this order: user namespace, network namespace, boot socket, v2
@@ -70,6 +73,15 @@ pub(crate) struct EmulatorPlan {
     pub(crate) small_pages: bool,
     pub(crate) unified: bool,
     pub(crate) tasks: usize,
+}
+
+/// What to do to a machine's processes around a dump. Descriptors go along, in this order: where the answer goes, and the
+/// v2 cgroup directory to do it from.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct AdjustPlan {
+    /// The v2 cgroup of the machine.
+    pub(super) group: PathBuf,
+    pub(super) adjustment: Adjustment,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

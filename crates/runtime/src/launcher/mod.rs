@@ -10,6 +10,9 @@
 //! not allocate: this one is small and has one thread. It lives as long as the daemon's end of its socket; machines
 //! outlive it, and the next one does not know them. It holds no state between requests.
 //!
+//! It also forks the process that changes a machine's processes around a dump (see `container::criu`): one that the end of
+//! the daemon does not interrupt, and that answers the daemon by itself.
+//!
 //! What is absent: decisions, retries, clean-up. Whatever half-made thing a failure leaves is in the sandbox's cgroup,
 //! and the daemon destroys that.
 
@@ -66,6 +69,10 @@ fn serve() -> io::Result<()> {
             }
             Request::Emulate(plan) => match emulate(&plan, descriptors) {
                 Ok((pid, pidfd)) => (Answer::Launched { pid }, Some(pidfd)),
+                Err(failure) => (Answer::Failed(failure), None),
+            },
+            Request::Adjust(plan) => match stage::fork_adjuster(&plan, descriptors).at("fork") {
+                Ok(()) => (Answer::Able, None),
                 Err(failure) => (Answer::Failed(failure), None),
             },
         };

@@ -10,10 +10,13 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use super::message::{Answer, At as _, EmulatorPlan, Failure, Plan, receive, send};
+use super::message::{AdjustPlan, Answer, At as _, EmulatorPlan, Failure, Plan, receive, send};
 use super::{confine, emulator, machine};
+use crate::container::criu::{self, Opened};
 use crate::container::seccomp::Instruction;
 
 /// Beyond the 32 bits of libc's constant.
@@ -75,6 +78,33 @@ pub(super) fn fork_emulator(
         Ok((pid, pidfd)) => drop(send(&answer, &Answer::Launched { pid }, &[pidfd.as_fd()])),
         Err(failure) => drop(send(&answer, &Answer::Failed(failure), &[])),
     })
+}
+
+/// Forks the process that adjusts a machine's processes, and answers over the first of the descriptors.
+pub(super) fn fork_adjuster(plan: &AdjustPlan, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    let mut next = descriptors.into_iter();
+    let (Some(answer), Some(aside)) = (next.next(), next.next()) else {
+        return Err(io::Error::from_raw_os_error(libc::EBADMSG));
+    };
+    in_child(|| {
+        // Who ignores the end of its children never hears of the stops of those it holds.
+        reset_signals();
+        let outcome = adjust(plan, &answer, &aside).map_err(|error| error.to_string());
+        drop(send(&answer, &outcome, &[]));
+    })
+}
+
+/// Joins `aside` before it looks whether the daemon is still there. So the next daemon, which waits until that cgroup is
+/// empty, either waits for this process or knows that it does nothing.
+fn adjust(plan: &AdjustPlan, answer: &OwnedFd, aside: &OwnedFd) -> io::Result<Opened> {
+    let procs = openat(aside, c"cgroup.procs", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    // `0` is whoever writes it.
+    File::from(procs).write_all(b"0")?;
+    let mut daemon = [PollFd::new(answer, PollFlags::empty())];
+    if poll(&mut daemon, Some(&Timespec::default()))? != 0 {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    criu::adjust(&plan.group, plan.adjustment)
 }
 
 /// Returns in the stage only; the emulator's process never returns.

@@ -98,6 +98,32 @@ async fn a_dump_cut_short_is_mended() {
     assert_nothing_left(&host, &plot.id).await;
 }
 
+/// Its registers are those of our call while a process is held: it must not run on with them.
+#[tokio::test]
+async fn a_daemon_killed_while_the_processes_are_held_leaves_them_whole() {
+    let host = Host::keeping();
+    let plot = host.plot();
+    let machine = boot(&host, &plot, &["second", "close"]).await;
+    let status = format!("/proc/{}/status", machine.pid);
+    let is_held = || !std::fs::read_to_string(&status).unwrap().contains("TracerPid:\t0\n");
+    for later_us in (0..600).step_by(20) {
+        let daemon = send_another(&host, &plot, &host.images(), serde_json::to_string(&machine).unwrap());
+        while !is_held() {
+            std::hint::spin_loop();
+        }
+        let held = std::time::Instant::now();
+        while held.elapsed() < std::time::Duration::from_micros(later_us) {
+            std::hint::spin_loop();
+        }
+        kill(daemon);
+        host.runtime.mend(&plot.id, &machine, false).await.unwrap();
+        assert!(is_closed(machine.pid));
+        await_counting(&plot);
+    }
+    host.runtime.destroy(&plot.id).await.unwrap();
+    assert_nothing_left(&host, &plot.id).await;
+}
+
 #[tokio::test]
 async fn a_machine_whose_dump_was_cut_short_is_destroyed_with_what_dumps_it() {
     let host = Host::keeping();

@@ -10,9 +10,15 @@
 //! ```
 //!
 //! All of the machine stands still from the first step to the last: nobody in it gets to look.
+//!
+//! A process that is held has the registers of our call. If whoever holds it died, it would run on with them and crash. So
+//! a small process of its own makes the calls, which goes on when the daemon is killed: see [`Adjustment`].
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
 
 use super::group::Group;
 use super::hold::Held;
@@ -34,12 +40,35 @@ const SET_DUMPABLE: u64 = libc::PR_SET_DUMPABLE as u64;
 const GET_DUMPABLE: u64 = libc::PR_GET_DUMPABLE as u64;
 
 /// What there is to put right after a dump.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Opened {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Opened {
     /// The first process was closed.
     pub(super) closed: bool,
     /// Processes were stopped by signals, and CRIU will have sent those once more.
     pub(super) stopped: bool,
+}
+
+/// What is done to a frozen machine before and after a dump.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Adjustment {
+    /// Opens the first process, and has stopped ones be so as a dump keeps it. Leaves the machine frozen.
+    Open,
+    /// Undoes that. Leaves the machine frozen if `stays_frozen`.
+    Close { opened: Opened, stays_frozen: bool },
+}
+
+/// Has [`adjust`] called by a process that outlives the daemon.
+pub(crate) type Adjust<'a> = dyn Fn(Adjustment) -> io::Result<Opened> + 'a;
+
+/// Adjusts the machine in `group`, and answers what there is to put right.
+pub(crate) fn adjust(group: &Path, adjustment: Adjustment) -> io::Result<Opened> {
+    let group = Group::at(group);
+    match adjustment {
+        Adjustment::Open => open(&group),
+        Adjustment::Close { opened, stays_frozen } => {
+            put_right(&group, opened.closed, stays_frozen).map(|()| Opened::NOTHING)
+        }
+    }
 }
 
 impl Opened {
@@ -48,8 +77,7 @@ impl Opened {
     pub(super) const ALL: Self = Self { closed: true, stopped: true };
 }
 
-/// Opens the first process of a frozen machine, and has stopped ones be so as a dump keeps it. Leaves the machine frozen.
-pub(super) fn open(group: &Group) -> io::Result<Opened> {
+fn open(group: &Group) -> io::Result<Opened> {
     let mut held = Held::take(group, IfWeDie::ItGoesOn)?;
     let closed = held.call(FIRST, libc::SYS_prctl, [GET_DUMPABLE, 0, 0, 0, 0, 0])? == 0;
     if closed {
@@ -61,9 +89,17 @@ pub(super) fn open(group: &Group) -> io::Result<Opened> {
     Ok(Opened { closed, stopped })
 }
 
-/// Puts a machine right that [`open`] left frozen, and leaves it frozen or lets it go on.
-pub(super) fn close(group: &Group, opened: Opened, stays_frozen: bool) -> io::Result<()> {
-    let done = if opened == Opened::NOTHING { Ok(()) } else { put_right(group, opened.closed, stays_frozen) };
+/// Puts a machine right that [`Adjustment::Open`] left frozen, and leaves it frozen or lets it go on.
+pub(super) fn close(
+    group: &Group,
+    opened: Opened,
+    stays_frozen: bool,
+    adjust: &Adjust<'_>,
+) -> io::Result<()> {
+    let done = match opened {
+        Opened::NOTHING => Ok(()),
+        _ => adjust(Adjustment::Close { opened, stays_frozen }).map(drop),
+    };
     // Whatever came of that, the machine must not be left standing, nor be let go, against what was asked for.
     if stays_frozen {
         group.freeze()?;

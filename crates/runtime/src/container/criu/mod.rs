@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
 
-use closed::Opened;
+pub(crate) use closed::{Adjust, Adjustment, Opened, adjust};
 pub(crate) use error::CriuError;
 use error::Operation;
 use group::Group;
@@ -157,9 +157,9 @@ pub(crate) struct RestoreOptions<'a> {
 
 impl Criu {
     /// Writes the state of all processes of a machine, and leaves them frozen. A failure leaves them as they were.
-    pub(crate) fn dump(&self, options: &DumpOptions<'_>) -> Result<Frozen, CriuError> {
+    pub(crate) fn dump(&self, options: &DumpOptions<'_>, adjust: &Adjust<'_>) -> Result<Frozen, CriuError> {
         for _ in 1..TOLD_ATTEMPTS {
-            match self.dump_once(options) {
+            match self.dump_once(options, adjust) {
                 Err(CriuError::Refused { reason, .. }) if reason.contains(TOLD_MIDWAY) => {
                     let at = |source| CriuError::Step {
                         operation: Operation::Dump,
@@ -171,10 +171,10 @@ impl Criu {
                 outcome => return outcome,
             }
         }
-        self.dump_once(options)
+        self.dump_once(options, adjust)
     }
 
-    fn dump_once(&self, options: &DumpOptions<'_>) -> Result<Frozen, CriuError> {
+    fn dump_once(&self, options: &DumpOptions<'_>, adjust: &Adjust<'_>) -> Result<Frozen, CriuError> {
         let operation = Operation::Dump;
         let at = |step| move |source| CriuError::Step { operation, step, source };
         let found = obstacles(options.group).map_err(at("look at the processes"))?;
@@ -193,9 +193,9 @@ impl Criu {
                     .and_then(become_owner)
                     .map_err(at("become the machine's owner"))?;
                 since = stand_still(&group, options.was_frozen)?;
-                // From here on it is frozen, and must not stay so if anything fails.
-                opened = Some(Opened::NOTHING);
-                opened = Some(closed::open(&group).map_err(at("open the first process"))?);
+                // From here on it is frozen, and must not stay so if anything fails. Nor open, if nobody knows how far it got.
+                opened = Some(Opened::ALL);
+                opened = Some(adjust(Adjustment::Open).map_err(at("open the first process"))?);
                 Ok(())
             }
             Point::PostDump => {
@@ -228,7 +228,7 @@ impl Criu {
             None => outcome?,
             Some(opened) => {
                 let stays_frozen = outcome.is_ok() || options.was_frozen;
-                let put_right = closed::close(&group, opened, stays_frozen);
+                let put_right = closed::close(&group, opened, stays_frozen, adjust);
                 outcome?;
                 put_right.map_err(at("put the processes right"))?;
             }
@@ -320,8 +320,8 @@ impl Criu {
 /// Puts a machine right whose dump was cut short because this process, or an earlier one, was killed: CRIU itself then
 /// gives up and lets go of it, but it is still frozen, and its first process open. Does no harm to one that was not, but
 /// that its first process is closed afterwards. CRIU must have ended.
-pub(crate) fn recover(group: &Path, stays_frozen: bool) -> io::Result<()> {
-    closed::close(&Group::at(group), Opened::ALL, stays_frozen)
+pub(crate) fn recover(group: &Path, stays_frozen: bool, adjust: &Adjust<'_>) -> io::Result<()> {
+    closed::close(&Group::at(group), Opened::ALL, stays_frozen, adjust)
 }
 
 /// Freezes a machine at a moment at which nothing is in the way of a dump, and answers since when it stands still. A
