@@ -22,15 +22,19 @@ impl Descriptors {
         Ok(Self { pid, process: pidfd_open(number, PidfdFlags::empty())? })
     }
 
-    /// Their numbers, with what `/proc` says they lead to. One that is closed meanwhile is left out.
-    pub(super) fn list(&self) -> io::Result<Vec<(u32, OsString)>> {
+    /// Their numbers, with what `/proc` says they lead to; `None` for a path that is too long for it. One that is closed
+    /// meanwhile is left out.
+    pub(super) fn list(&self) -> io::Result<Vec<(u32, Option<OsString>)>> {
         let mut list = Vec::new();
         for entry in fs::read_dir(format!("/proc/{}/fd", self.pid))? {
             let entry = entry?;
             let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            if let (Some(number), Ok(link)) = (number, fs::read_link(entry.path())) {
-                list.push((number, link.into_os_string()));
-            }
+            let link = match fs::read_link(entry.path()) {
+                Ok(link) => Some(link.into_os_string()),
+                Err(error) if is_too_long(&error) => None,
+                Err(_) => continue,
+            };
+            list.extend(number.map(|number| (number, link)));
         }
         Ok(list)
     }
@@ -48,4 +52,9 @@ impl Descriptors {
             _ => Err(io::Error::last_os_error()),
         }
     }
+}
+
+/// Whether a link could not be read because the path it leads to is longer than any system call takes.
+pub(super) fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENAMETOOLONG)
 }

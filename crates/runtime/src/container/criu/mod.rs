@@ -69,10 +69,14 @@ const CONNECTIONS: &[u8] = b"tcp-stream-";
 const PASSING_ATTEMPTS: u32 = 100;
 const PASSING_PAUSE: Duration = Duration::from_millis(5);
 
-/// What CRIU says when the kernel told a process something in the middle of a dump; it was not there when we looked.
+/// What CRIU says when the kernel told a process something in the middle of a dump; it was not there when we looked. The
+/// kernel tells of changes of the network, of which one brings a few about, in the seconds after a machine was wired.
 const TOLD_MIDWAY: &str = "The socket has data to read";
-/// The kernel tells of changes of the network, of which one brings a few about, in the seconds after a machine was wired.
-const TOLD_ATTEMPTS: u32 = 10;
+/// What CRIU says of a Unix connection with data that its server has not accepted; the socket's inode follows. A server
+/// that runs accepts it.
+const NOT_ACCEPTED: &str = "Non-empty write queue on an in-flight socket ";
+/// Attempts at a dump that fails by one of these.
+const PASSING_DUMPS: u32 = 10;
 
 /// CRIU on this host.
 #[derive(Clone, Debug)]
@@ -158,9 +162,11 @@ pub(crate) struct RestoreOptions<'a> {
 impl Criu {
     /// Writes the state of all processes of a machine, and leaves them frozen. A failure leaves them as they were.
     pub(crate) fn dump(&self, options: &DumpOptions<'_>, adjust: &Adjust<'_>) -> Result<Frozen, CriuError> {
-        for _ in 1..TOLD_ATTEMPTS {
+        for _ in 1..PASSING_DUMPS {
             match self.dump_once(options, adjust) {
-                Err(CriuError::Refused { reason, .. }) if reason.contains(TOLD_MIDWAY) => {
+                Err(CriuError::Refused { reason, .. })
+                    if [TOLD_MIDWAY, NOT_ACCEPTED].iter().any(|known| reason.contains(known)) =>
+                {
                     let at = |source| CriuError::Step {
                         operation: Operation::Dump,
                         step: "remove what was written so far",
@@ -171,7 +177,7 @@ impl Criu {
                 outcome => return outcome,
             }
         }
-        self.dump_once(options, adjust)
+        self.dump_once(options, adjust).map_err(|error| named(options.group, error))
     }
 
     fn dump_once(&self, options: &DumpOptions<'_>, adjust: &Adjust<'_>) -> Result<Frozen, CriuError> {
@@ -322,6 +328,20 @@ impl Criu {
 /// that its first process is closed afterwards. CRIU must have ended.
 pub(crate) fn recover(group: &Path, stays_frozen: bool, adjust: &Adjust<'_>) -> io::Result<()> {
     closed::close(&Group::at(group), Opened::ALL, stays_frozen, adjust)
+}
+
+/// Names the process and the descriptor that CRIU knows by a number of its own.
+fn named(group: &Path, error: CriuError) -> CriuError {
+    let CriuError::Refused { reason, .. } = &error else { return error };
+    let inode = reason.split_once(NOT_ACCEPTED).and_then(|(_, rest)| {
+        let digits = rest.trim_start_matches("0x").split(|c: char| !c.is_ascii_hexdigit()).next()?;
+        u64::from_str_radix(digits, 16).ok()
+    });
+    let what = "a Unix connection with data that its server has not accepted";
+    match inode.map(|inode| inspect::socket(&Group::at(group), inode, what)) {
+        Some(Ok(Some(obstacle))) => CriuError::Obstacles { obstacles: vec![obstacle] },
+        _ => error,
+    }
 }
 
 /// Freezes a machine at a moment at which nothing is in the way of a dump, and answers since when it stands still. A

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
-use rustix::fs::fstatfs;
+use rustix::fs::{OFlags, fcntl_getfl, fstatfs};
 use rustix::net::sockopt::{socket_domain, socket_protocol, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
@@ -20,19 +20,35 @@ const KNOWN_KINDS: [&str; 8] =
 /// The largest deleted file that is kept in the images; see the same limit in the request.
 pub(in super::super) const DELETED_BYTES_MAX: u64 = 64 << 20;
 
+/// A path that no system call takes.
+const TOO_LONG: &str = "a file whose path is longer than 4095 bytes";
+
 /// The magic number of that file system.
 const MESSAGE_QUEUES: rustix::fs::FsWord = 0x1980_0202;
 
 const IPPROTO_MPTCP: u32 = 262;
 const IPPROTO_SCTP: u32 = 132;
 
-/// The obstacles among a process's descriptors. `inner` is its number in its machine. A file that was looked at before,
-/// through another process, is `seen`.
-pub(super) fn check(pid: u32, inner: u32, seen: &mut HashSet<(u64, u64)>) -> io::Result<Vec<Reason>> {
+/// CRIU has a table of this size for pipes, and gives up when it is full.
+const PIPES_MAX: usize = 1024;
+
+/// What was looked at before, through this or another process.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    files: HashSet<(u64, u64)>,
+    pipes: usize,
+}
+
+/// The obstacles among a process's descriptors. `inner` is its number in its machine.
+pub(super) fn check(pid: u32, inner: u32, seen: &mut Seen) -> io::Result<Vec<Reason>> {
     let mut found = Vec::new();
     let descriptors = Descriptors::of(pid)?;
     for (descriptor, link) in descriptors.list()? {
         let Ok(metadata) = descriptors.metadata(descriptor) else { continue };
+        let Some(link) = link else {
+            found.push(Reason::Descriptor { descriptor, what: TOO_LONG.to_owned() });
+            continue;
+        };
         let link = link.to_string_lossy();
         // Asked first, as whose it is depends on who has it open.
         let of_proc = unopenable_in_proc(inner, &link, metadata.is_dir());
@@ -41,7 +57,10 @@ pub(super) fn check(pid: u32, inner: u32, seen: &mut HashSet<(u64, u64)>) -> io:
         } else if let Some(kind) = link.strip_prefix("anon_inode:") {
             // All of these share one inode, so nothing can be remembered about it.
             unknown_kind(kind)
-        } else if !seen.insert((metadata.dev(), metadata.ino())) {
+        } else if metadata.file_type().is_fifo() {
+            let pipe = descriptors.copy(descriptor).ok();
+            pipe.and_then(|pipe| unknown_pipe(&pipe, &link, &metadata, seen))
+        } else if !seen.files.insert((metadata.dev(), metadata.ino())) {
             None
         } else if metadata.file_type().is_socket() {
             // One that is closed meanwhile is no obstacle.
@@ -101,6 +120,18 @@ fn unknown_file(metadata: &fs::Metadata, link: &str) -> Option<String> {
     } else {
         None
     }
+}
+
+/// Asks the pipe itself: only its writing end has the flag.
+fn unknown_pipe(pipe: &OwnedFd, link: &str, metadata: &fs::Metadata, seen: &mut Seen) -> Option<String> {
+    if fcntl_getfl(pipe).is_ok_and(|flags| flags.contains(OFlags::DIRECT)) {
+        return Some("a pipe in packet mode".to_owned());
+    }
+    let is_new = link.starts_with("pipe:") && seen.files.insert((metadata.dev(), metadata.ino()));
+    seen.pipes += usize::from(is_new);
+    // Said once: the others are no better.
+    (is_new && seen.pipes == PIPES_MAX + 1)
+        .then(|| format!("one pipe more than the {PIPES_MAX} that can be kept"))
 }
 
 /// Asks the socket itself.

@@ -11,11 +11,13 @@ mod netlink;
 mod sessions;
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use super::copied::{Descriptors, is_too_long};
 use super::group::Group;
 use super::hold::{STOPPED, UNINTERRUPTIBLE, state_of, threads_of};
 use super::trace::waiting_stops;
@@ -41,6 +43,8 @@ pub(crate) enum Reason {
     Mapping { what: String },
     /// The program it executes is in no file.
     Program,
+    /// Its working directory has a path that no system call takes.
+    Directory,
     /// A debugger is at it: only one tracer can be.
     Traced,
     /// It is in a namespace that is not the machine's.
@@ -65,6 +69,7 @@ impl Reason {
             Self::Descriptor { .. }
             | Self::Mapping { .. }
             | Self::Program
+            | Self::Directory
             | Self::Traced
             | Self::Namespace { .. }
             | Self::LostSession { .. } => false,
@@ -84,6 +89,7 @@ impl fmt::Display for Reason {
             Self::Descriptor { descriptor, what } => write!(f, "has {what} open as descriptor {descriptor}"),
             Self::Mapping { what } => write!(f, "has {what} in its memory"),
             Self::Program => f.write_str("executes a program that is in no file"),
+            Self::Directory => f.write_str("works in a directory whose path is longer than 4095 bytes"),
             Self::Spawning => f.write_str("is just starting a program"),
             Self::Stopping => f.write_str("is just being stopped by a signal"),
             Self::Unread => f.write_str("has not read what the kernel told it over netlink"),
@@ -123,7 +129,7 @@ pub(super) fn in_group(group: &Group) -> io::Result<Vec<Obstacle>> {
     let entries = entries(group)?;
     let mut found = sessions::check(&entries);
     let home = entries.values().find(|entry| entry.inner == 1).map(|entry| entry.outer);
-    let mut seen = HashSet::new();
+    let mut seen = descriptors::Seen::default();
     for entry in entries.values().filter(|entry| !entry.zombie) {
         let mut report = |reason| found.push(Obstacle { pid: entry.inner, name: entry.name.clone(), reason });
         if entry.traced {
@@ -133,6 +139,9 @@ pub(super) fn in_group(group: &Group) -> io::Result<Vec<Obstacle>> {
             .is_ok_and(|program| program.to_string_lossy().starts_with("/memfd:"))
         {
             report(Reason::Program);
+        }
+        if fs::read_link(format!("/proc/{}/cwd", entry.outer)).is_err_and(|error| is_too_long(&error)) {
+            report(Reason::Directory);
         }
         if let Some(kind) = home.and_then(|home| foreign_namespace(home, entry.outer)) {
             report(Reason::Namespace { kind });
@@ -145,6 +154,7 @@ pub(super) fn in_group(group: &Group) -> io::Result<Vec<Obstacle>> {
             break;
         }
     }
+    found.truncate(OBSTACLES_MAX);
     Ok(found)
 }
 
@@ -167,6 +177,19 @@ pub(super) fn passing(group: &Group) -> io::Result<Vec<Obstacle>> {
         }
     }
     Ok(found)
+}
+
+/// The first process that has a socket open, by the socket's inode, as an obstacle.
+pub(super) fn socket(group: &Group, inode: u64, what: &str) -> io::Result<Option<Obstacle>> {
+    let link = OsString::from(format!("socket:[{inode}]"));
+    for entry in entries(group)?.into_values().filter(|entry| !entry.zombie) {
+        let list = gone_is_fine(Descriptors::of(entry.outer).and_then(|process| process.list()))?;
+        if let Some((descriptor, _)) = list.into_iter().find(|(_, to)| to.as_ref() == Some(&link)) {
+            let reason = Reason::Descriptor { descriptor, what: what.to_owned() };
+            return Ok(Some(Obstacle { pid: entry.inner, name: entry.name, reason }));
+        }
+    }
+    Ok(None)
 }
 
 /// RAM that the images will need at most, by what the kernel says of each process. Shared pages count for each.
