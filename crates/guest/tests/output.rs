@@ -6,7 +6,7 @@ mod support;
 
 use burrow_guest::client::{Connection, parse};
 use burrow_guest::protocol::{
-    AttachNotice, ExecInfo, ExecStart, ExecState, Frame, MachineStats, ReadMode, Request,
+    AttachNotice, ExecInfo, ExecStart, ExecState, Frame, MachineStats, ReadMode, Request, StdinMode,
 };
 use support::{Guest, collect, command, expect, patient, shell, until};
 use tokio::net::TcpStream;
@@ -151,6 +151,38 @@ async fn a_process_that_ends_behind_a_full_ring_has_ended_and_its_reader_still_g
     let mut connection = guest.attach(&exec, 0, ReadMode::Lossless, true).await;
     let ran = collect(&mut connection).await;
     assert_eq!((ran.stdout.len(), ran.gaps.len(), ran.info.output_dropped), (60000, 0, 0));
+}
+
+/// Its host still sends input, which nobody reads: closing the connection then would drop what is on its way.
+#[tokio::test]
+async fn a_slow_host_gets_all_output_of_an_exec_that_left_its_input_unread() {
+    const BYTES: usize = 2 << 20;
+    let guest = Guest::start();
+    let start = ExecStart { stdin: StdinMode::Pipe, ..shell(&format!("head -c {BYTES} /dev/zero")) };
+    let mut connection = guest.open(&Request::ExecStart(start)).await;
+    let _: ExecInfo = patient(connection.reply()).await.unwrap();
+    let (mut reader, mut writer) = connection.split();
+    let feeding = tokio::spawn(async move {
+        let input = Frame::Bytes(vec![b'x'; 32 << 10].into());
+        while writer.send(&input).await.is_ok() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    });
+    // Longer than the agent listens to a host that has everything.
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    let mut received = 0;
+    loop {
+        match patient(reader.next()).await.unwrap().expect("the guest hung up before Exit") {
+            Frame::Stdout { bytes, .. } => received += bytes.len(),
+            Frame::Control(json) => match parse(&json).unwrap() {
+                AttachNotice::Exit(_) => break,
+                other @ (AttachNotice::Gap { .. } | AttachNotice::Drained { .. }) => panic!("{other:?}"),
+            },
+            other @ (Frame::Stderr { .. } | Frame::Bytes(_) | Frame::End) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(received, BYTES);
+    feeding.abort();
 }
 
 #[tokio::test]

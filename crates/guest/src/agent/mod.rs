@@ -33,6 +33,7 @@ mod shutdown;
 mod signals;
 mod trust;
 mod truststore;
+mod unsent;
 mod users;
 mod vm;
 mod watched;

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::connections::Open;
 use super::failure::{fail, invalid};
 use super::wire::{Inbox, Outbox, WireError};
-use super::{Agent, clock, exec, files, identity, machine, ports, services, trust};
+use super::{Agent, clock, exec, files, identity, machine, ports, services, trust, unsent};
 use crate::protocol::{
     Activity, ErrorCode, ExecInfo, FRAME_BYTES_MAX, Frame, GENERATION, Hello, Identity, Request, RequestError,
 };
@@ -20,7 +20,7 @@ const CONNECTIONS_MAX: usize = 512;
 /// From accepting to the whole request: the host sends it in its first packet.
 const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How long an answered host that is still uploading is listened to, so that the answer reaches it before a reset.
+/// How long a host that has the whole answer is listened to while it is still uploading.
 const DRAIN_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Longest [`Request::ExecWait`]; the host asks again.
@@ -91,14 +91,21 @@ async fn connection(agent: Rc<Agent>, stream: TcpStream, _permit: OwnedSemaphore
         other => other,
     };
     if served.is_ok() {
-        let _ = tokio::time::timeout(DRAIN_WAIT_MAX, finish(stream, &mut inbox)).await;
+        let _ = finish(stream, &mut inbox).await;
     }
 }
 
-/// Ends our side, and reads on until the host ends its own: closing with unread bytes would reset the connection.
+/// Ends our side, and reads on until the host ends its own: closing with unread bytes resets the connection, and the kernel
+/// then drops what the host has not received. A host that reads slowly is waited for as long as it is there.
 async fn finish(stream: &TcpStream, inbox: &mut Inbox<'_>) -> Result<(), WireError> {
     rustix::net::shutdown(stream, rustix::net::Shutdown::Write).map_err(std::io::Error::from)?;
-    inbox.discard().await
+    loop {
+        match tokio::time::timeout(DRAIN_WAIT_MAX, inbox.discard()).await {
+            Ok(discarded) => return discarded,
+            Err(_) if unsent::bytes(stream)? == 0 => return Ok(()),
+            Err(_) => {}
+        }
+    }
 }
 
 async fn handshake(agent: &Agent, inbox: &mut Inbox<'_>) -> Result<Result<Request, RequestError>, WireError> {
