@@ -28,7 +28,7 @@ use super::super::error::ApiError;
 use super::super::input::{Params, parse};
 use super::super::range;
 use super::super::refusals::{Common, Remembering};
-use super::super::upload::SILENCE_MAX;
+use super::super::upload::{SILENCE_MAX, linger};
 use super::super::{App, Segments};
 use super::whose::{OfPath, ReadParams, Recaller, Rememberer, WriteParams};
 use super::{memory_page, page_request};
@@ -96,12 +96,22 @@ pub(crate) async fn put(
         NewArtifact { name: path.name, media_type: media_type(&headers)?, metadata: metadata(&headers)? };
     let bytes_max = app.config.memory.artifact_bytes;
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if length.is_some_and(|length| length > bytes_max) {
-        return Err(too_large(bytes_max));
-    }
-    let space = caller.growing(&app, &path.of, &params).await?;
-    // What says beforehand that it is too large need not be sent.
-    space.view.artifact_room(length.unwrap_or(0)).await?;
+    // An upload that says beforehand that it is too large is not read.
+    let admitted = async {
+        if length.is_some_and(|length| length > bytes_max) {
+            return Err(too_large(bytes_max));
+        }
+        let space = caller.growing(&app, &path.of, &params).await?;
+        space.view.artifact_room(length.unwrap_or(0)).await?;
+        Ok(space)
+    };
+    let space = match admitted.await {
+        Ok(space) => space,
+        Err(error) => {
+            linger(body);
+            return Err(error);
+        }
+    };
     let over = Arc::new(AtomicBool::new(false));
     let body = bounded(body, bytes_max, over.clone());
     match space.view.artifact_put(new, body.boxed()).await {
