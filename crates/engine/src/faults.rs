@@ -1,7 +1,7 @@
 //! Places where a test may make an operation fail or the daemon die.
 //!
 //! Compiled to nothing without the feature `faults`. With it, `BURROW_FAULT=<point>=<action>` arms one point:
-//! `kill` ends the process by SIGKILL, `fail` makes the step fail. The walk in the end-to-end tests takes every point
+//! `kill` ends the process by SIGKILL, `fail` makes the step fail, `wait:PATH` holds the step until that file exists. The walk in the end-to-end tests takes every point
 //! of [`POINTS`] in turn, so a step that is added here is tested without further ado.
 
 use crate::EngineError;
@@ -118,10 +118,28 @@ pub(crate) fn hit(point: &'static str) -> Result<(), EngineError> {
     match armed {
         Some((armed, action)) if armed == point => match action.as_str() {
             "kill" => die(),
+            action if action.starts_with("wait:") => wait(point, std::path::Path::new(&action[5..])),
             _ => Err(EngineError::Injected { point: point.to_owned() }),
         },
         _ => Ok(()),
     }
+}
+
+/// Longer than a test needs, so that one that failed leaves no thread behind for long.
+#[cfg(feature = "faults")]
+const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// Blocks the thread: only for points that are not on an async one.
+#[cfg(feature = "faults")]
+fn wait(point: &str, file: &std::path::Path) -> Result<(), EngineError> {
+    let since = std::time::Instant::now();
+    while !file.exists() {
+        if since.elapsed() > WAIT_MAX {
+            return Err(EngineError::Injected { point: point.to_owned() });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 #[cfg(feature = "faults")]

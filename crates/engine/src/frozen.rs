@@ -9,6 +9,7 @@ use burrow_model::{Image, ImageId, Snapshot, SnapshotId, State, TenantId};
 use burrow_volumes::{Tree, VolumeError};
 
 use crate::EngineError;
+use crate::actor::{Command, StateCommand};
 use crate::pins::{Pin, Pins};
 use crate::shared::Shared;
 
@@ -45,22 +46,32 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Of a sandbox: as it is at this moment.
+    /// Of a sandbox: as it is between two of its operations. Its actor copies it, so that the copy never has half of a merge.
+    /// An actor must not call this for its own sandbox; see [`Held::freeze`].
     pub(crate) async fn hold(shared: &Arc<Shared>, of: &TreeOf) -> Result<Self, EngineError> {
-        let volumes = &shared.seams.volumes;
         match of {
-            TreeOf::Sandbox(row) => {
-                let frozen = SnapshotId::generate();
-                settle(shared, row).await;
-                volumes.freeze(&frozen, &row.id).await?;
-                let (tree, path) = (Tree::Frozen(frozen.clone()), PathBuf::new());
-                let mut held = Self { tree, path, shared: shared.clone(), _pin: None, frozen: Some(frozen) };
-                held.path = volumes.locate_tree(&held.tree).await?;
-                Ok(held)
-            }
+            TreeOf::Sandbox(row) => match shared.registry.get(&row.id) {
+                Some(actor) => actor.ask(|reply| Command::State(StateCommand::Freeze { reply })).await,
+                None => Err(match shared.recovering.reason(&row.id) {
+                    Some(reason) => EngineError::Recovering { id: row.id.clone(), reason },
+                    None => EngineError::Gone { id: row.id.clone() },
+                }),
+            },
             TreeOf::Snapshot(snapshot) => Self::pinned(shared, Tree::Snapshot(snapshot.id.clone())).await,
             TreeOf::Image(image) => Self::pinned(shared, Tree::Image(image.id.clone())).await,
         }
+    }
+
+    /// Copies a sandbox as it is at this moment. Only for the task that carries out its operations.
+    pub(crate) async fn freeze(shared: &Arc<Shared>, row: &SandboxRow) -> Result<Self, EngineError> {
+        let volumes = &shared.seams.volumes;
+        let frozen = SnapshotId::generate();
+        settle(shared, row).await;
+        volumes.freeze(&frozen, &row.id).await?;
+        let (tree, path) = (Tree::Frozen(frozen.clone()), PathBuf::new());
+        let mut held = Self { tree, path, shared: shared.clone(), _pin: None, frozen: Some(frozen) };
+        held.path = volumes.locate_tree(&held.tree).await?;
+        Ok(held)
     }
 
     /// Of what does not change by itself.

@@ -440,7 +440,7 @@ pub(crate) async fn take_back(
     undo: &SnapshotId,
 ) -> Result<(), EngineError> {
     let before = Held::pinned(shared, Tree::Snapshot(undo.clone())).await?;
-    let now = Held::hold(shared, &TreeOf::Sandbox(Box::new(parent.clone()))).await?;
+    let now = Held::freeze(shared, parent).await?;
     let changed = changed_since(shared, &before, &now).await;
     now.let_go().await;
     let changed: BTreeSet<Vec<u8>> = changed?.into_iter().map(|changed| changed.path).collect();

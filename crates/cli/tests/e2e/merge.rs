@@ -1,6 +1,8 @@
 //! The work of a fork, brought home: what comes, what conflicts, what is undone.
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::time::Duration;
 
 use burrow_engine::faults::MERGE_POINTS;
 use serde_json::Value;
@@ -320,4 +322,41 @@ fn a_failure_at_every_step_of_a_merge_leaves_nothing_of_it() {
         daemon.launch();
         check_whole(&daemon, &before, false, &context);
     }
+}
+
+/// The files of a child are copied between its operations. In the middle of a merge into it, it has a state that never was.
+#[test]
+fn a_merge_never_brings_half_of_another_merge() {
+    if all_on_microvms() {
+        // A machine's own agent changes its files, and cannot be held halfway.
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let released = folder.path().join("released");
+    let mut daemon = Daemon::start();
+    family(&daemon, "true");
+    daemon.ok(&["fork", "child", "--name", "grandchild"]);
+    daemon.sh("grandchild", "cd /srv; for n in $(seq 1 40); do echo new > f$n; done");
+    let child = daemon.inspect("child")["id"].as_str().unwrap().to_owned();
+    let files = daemon.pool().join("sandboxes").join(child).join("rootfs/srv");
+    let brought = || std::fs::read_dir(&files).unwrap().count();
+    daemon.terminate();
+    daemon.arm(Some(&format!("merge.half=wait:{}", released.display())));
+    daemon.launch();
+    let spawn = |arguments: &[&str]| daemon.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let first = spawn(&["merge", "grandchild", "--into", "child", "--yes"]);
+    eventually("half of a merge", || (brought() >= 15).then_some(()));
+    let mut second = spawn(&["merge", "child", "--into", "web", "--dry-run", "--json"]);
+    // It must wait for the first. One that does not is given the time to end.
+    for _ in 0..100 {
+        if second.try_wait().unwrap().is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(brought() < 40, "the first merge was not held");
+    std::fs::write(&released, "").unwrap();
+    assert!(first.wait_with_output().unwrap().status.success());
+    let foreseen: Value = serde_json::from_slice(&second.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(foreseen["total"], 40, "{foreseen}");
 }

@@ -33,6 +33,7 @@ use tracing::Instrument as _;
 
 use crate::activity::{Activity, Cut};
 use crate::dump::Kept;
+use crate::frozen::Held;
 use crate::journal::{Detail, Operation};
 use crate::merge::{MergeWork, Merged};
 use crate::shared::Shared;
@@ -124,6 +125,10 @@ pub(crate) enum StateCommand {
         /// What the state that is replaced is kept as.
         undo: Box<SnapshotOptions>,
         reply: Reply<Restored>,
+    },
+    /// Copies its files, for a merge into another or a comparison.
+    Freeze {
+        reply: Reply<Held>,
     },
     /// Brings the work of another into this one.
     Merge {
@@ -386,6 +391,11 @@ impl Actor {
             StateCommand::Restore { snapshot, files_only, undo, reply } => {
                 let restored = self.restore(*snapshot, files_only, *undo).await;
                 let _ = reply.send(restored);
+            }
+            StateCommand::Freeze { reply } => {
+                let held = Held::freeze(&self.shared, &self.row).await;
+                // Where nobody waits for it any more, it is removed when it is dropped.
+                let _ = reply.send(held);
             }
             StateCommand::Merge { work, reply } => {
                 let merged = self.merge(*work).await;
