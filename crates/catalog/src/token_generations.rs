@@ -22,7 +22,7 @@ impl Catalog {
         let work = move |connection: &Connection| next_generation(connection, &owner, &id);
         let sandbox = sandbox.clone();
         let after = move |generation: &u64| cache.set(&sandbox, *generation);
-        self.inner.writer.write_then(Manner::GROWTH, work, after).await.map(drop)
+        self.inner.writer.write_then(Manner::UPKEEP, work, after).await.map(drop)
     }
 
     /// How often the tokens of a sandbox were revoked. Answers from RAM.

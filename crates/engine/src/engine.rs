@@ -400,7 +400,7 @@ impl Engine {
         check_mounts(&options.volumes)?;
         shelves::check_driver(&*runtime, &options.volumes)?;
         let max = self.shared.policy.sandboxes_max;
-        if self.shared.registry.len() >= max {
+        if self.shared.sandboxes() >= max {
             return Err(EngineError::SandboxesMax { max });
         }
         let reserve_bytes = self.shared.policy.pool_reserve_bytes;

@@ -95,12 +95,17 @@ impl Engine {
 
     /// Whose a sandbox is, at once. For callers who have proven by other means than a key that they may know.
     pub fn owner(&self, id: &SandboxId) -> Option<TenantId> {
-        self.shared.registry.get(id).map(|actor| actor.tenant().clone())
+        let actor = self.shared.registry.get(id);
+        actor.map(|actor| actor.tenant().clone()).or_else(|| self.shared.recovering.owner(id))
     }
 
     /// Every sandbox there is, in no order. For callers who find out by other means than a key which they may know.
     pub fn known(&self) -> Vec<SandboxId> {
-        self.shared.registry.all().iter().map(|actor| actor.id().clone()).collect()
+        let mut known = self.shared.recovering.ids();
+        known.extend(self.shared.registry.all().iter().map(|actor| actor.id().clone()));
+        known.sort();
+        known.dedup();
+        known
     }
 
     /// The generation a sandbox of this tenant runs as, at once and without waking it; `None` when it does not run.

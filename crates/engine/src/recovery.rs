@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use burrow_catalog::{OperationRow, SandboxChange, SandboxRow};
 use burrow_guest::protocol::{Identity, Request};
-use burrow_model::{OperationId, SandboxId, State, StopReason};
+use burrow_model::{OperationId, SandboxId, State, StopReason, TenantId};
 use burrow_runtime::{Machine, RuntimeError};
 use burrow_volumes::Inventory;
 use tokio::sync::{Semaphore, watch};
@@ -42,44 +42,60 @@ const PARALLEL: usize = 16;
 /// An adopted guest answers within this time, or its machine is taken for dead.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often recovering a sandbox is tried at one start.
-const ATTEMPTS: usize = 2;
+/// The pauses between attempts to recover a sandbox at one start.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
 
-/// No attempt takes longer: what hangs ends earlier by bounds of its own.
-const RECOVERY_MAX: Duration = Duration::from_secs(120);
+/// No attempt takes longer. A dump that is still being written is waited for, and gigabytes on a slow disk take minutes;
+/// what hangs ends earlier by bounds of its own.
+const RECOVERY_MAX: Duration = Duration::from_mins(15);
 
 /// Sandboxes that are still being recovered, and why.
 #[derive(Debug, Default)]
 pub(crate) struct Recovering {
-    reasons: watch::Sender<HashMap<SandboxId, String>>,
+    sandboxes: watch::Sender<HashMap<SandboxId, (TenantId, String)>>,
 }
 
 impl Recovering {
     pub(crate) fn reason(&self, id: &SandboxId) -> Option<String> {
-        self.reasons.borrow().get(id).cloned()
+        self.sandboxes.borrow().get(id).map(|(_, reason)| reason.clone())
+    }
+
+    pub(crate) fn owner(&self, id: &SandboxId) -> Option<TenantId> {
+        self.sandboxes.borrow().get(id).map(|(tenant, _)| tenant.clone())
+    }
+
+    pub(crate) fn ids(&self) -> Vec<SandboxId> {
+        self.sandboxes.borrow().keys().cloned().collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.reasons.borrow().len()
+        self.sandboxes.borrow().len()
     }
 
     /// Waits until a sandbox is recovered, or could not be.
     pub(crate) async fn wait_for(&self, id: &SandboxId) {
         // The sender is here as long as we are.
-        let _ = self.reasons.subscribe().wait_for(|reasons| !reasons.contains_key(id)).await;
+        let _ = self.sandboxes.subscribe().wait_for(|sandboxes| !sandboxes.contains_key(id)).await;
     }
 
     /// The same of all of them.
     pub(crate) async fn wait_for_all(&self) {
-        let _ = self.reasons.subscribe().wait_for(HashMap::is_empty).await;
+        let _ = self.sandboxes.subscribe().wait_for(HashMap::is_empty).await;
     }
 
-    fn begin(&self, id: &SandboxId, reason: String) {
-        self.reasons.send_modify(|reasons| drop(reasons.insert(id.clone(), reason)));
+    fn begin(&self, row: &SandboxRow, reason: String) {
+        let entry = (row.tenant.clone(), reason);
+        self.sandboxes.send_modify(|sandboxes| drop(sandboxes.insert(row.id.clone(), entry)));
     }
+}
 
-    fn end(&self, id: &SandboxId) {
-        self.reasons.send_modify(|reasons| drop(reasons.remove(id)));
+/// Ends a sandbox's recovery when it is dropped, also by a panic: nobody may wait for it for ever.
+struct Underway(Arc<Shared>, SandboxId);
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        let Self(shared, id) = self;
+        shared.recovering.sandboxes.send_modify(|sandboxes| drop(sandboxes.remove(id)));
     }
 }
 
@@ -101,14 +117,14 @@ pub(crate) async fn recover(shared: &Arc<Shared>) -> Result<(), EngineError> {
             || "its machine is being looked for".to_owned(),
             |operation| format!("its {} was interrupted, and is being finished or undone", operation.kind),
         );
-        shared.recovering.begin(&row.id, reason);
+        shared.recovering.begin(&row, reason);
+        let underway = Underway(shared.clone(), row.id.clone());
         let (shared, slots) = (shared.clone(), slots.clone());
         tasks.spawn(async move {
             // The semaphore is never closed.
             let _slot = slots.acquire().await;
-            let id = row.id.clone();
             recover_one(&shared, row).await;
-            shared.recovering.end(&id);
+            drop(underway);
         });
     }
     // What concerns no sandbox, and snapshots of sandboxes that were deleted meanwhile.
@@ -156,24 +172,20 @@ async fn complete_merges(shared: &Arc<Shared>) {
 
 /// Recovers one sandbox, and starts its actor. One that cannot be recovered is ended, and keeps its files.
 async fn recover_one(shared: &Arc<Shared>, row: SandboxRow) {
-    let mut failure = String::new();
-    for _ in 0..ATTEMPTS {
-        match tokio::time::timeout(RECOVERY_MAX, try_recover(shared, &row)).await {
+    let mut pauses = PAUSES.into_iter();
+    let failure = loop {
+        let failure = match tokio::time::timeout(RECOVERY_MAX, try_recover(shared, &row)).await {
             Ok(Ok(())) => return keep(shared, &row).await,
-            Ok(Err(error)) => failure = in_words(&error),
-            Err(_) => {
-                failure = format!("recovery took longer than {} s", RECOVERY_MAX.as_secs());
-                break;
-            }
-        }
+            Ok(Err(error)) => in_words(&error),
+            Err(_) => break format!("recovery took longer than {} s", RECOVERY_MAX.as_secs()),
+        };
         tracing::warn!(sandbox = %row.id, failure, "could not recover a sandbox");
-    }
-    tracing::error!(sandbox = %row.id, failure, "ending a sandbox that cannot be recovered");
-    let ended = async {
-        unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
-        mark_failed(shared, &row, None, failure.clone()).await
+        match pauses.next() {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => break failure,
+        }
     };
-    match tokio::time::timeout(RECOVERY_MAX, ended).await {
+    match tokio::time::timeout(RECOVERY_MAX, end_unrecovered(shared, &row, failure)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
             let error = &error as &dyn std::error::Error;
@@ -184,6 +196,34 @@ async fn recover_one(shared: &Arc<Shared>, row: SandboxRow) {
         }
     }
     keep(shared, &row).await;
+}
+
+/// Ends a sandbox that cannot be recovered. Its files stay, and it can be started from them.
+async fn end_unrecovered(shared: &Arc<Shared>, row: &SandboxRow, failure: String) -> Result<(), EngineError> {
+    let catalog = &shared.seams.catalog;
+    // The attempts may have changed it.
+    let Some(row) = catalog.sandbox(&row.tenant, &row.id).await? else { return Ok(()) };
+    let mut open = catalog.open_operations().await?;
+    open.retain(|operation| {
+        operation.sandbox == row.id && Operation::parse(&operation.kind) != Some(Operation::Import)
+    });
+    let settles_files = |operation: &OperationRow| {
+        let settlement = Operation::parse(&operation.kind).map(Operation::settlement);
+        matches!(settlement, Some(Settlement::Gone | Settlement::Restored))
+    };
+    if row.state == State::Hibernated || open.iter().any(settles_files) {
+        // Its processes are safe on disk; or its files are not what its row says, and it must not be started from them.
+        tracing::error!(sandbox = %row.id, failure, "could not recover a sandbox; the next start tries again");
+        return Ok(());
+    }
+    tracing::error!(sandbox = %row.id, failure, "ending a sandbox that cannot be recovered");
+    unwind(shared, &row, Operation::Stop, &mut |_| Ok(())).await?;
+    // Nothing may stay open: the next start would finish it on a sandbox that was started again meanwhile.
+    for operation in &open {
+        remove_made(shared, operation, &Detail::of(operation)).await?;
+        catalog.finish_operation(&operation.id).await?;
+    }
+    mark_failed(shared, &row, None, failure).await
 }
 
 /// Finishes what was under way for one sandbox, and brings its row and its machine together.
@@ -200,11 +240,8 @@ async fn try_recover(shared: &Arc<Shared>, row: &SandboxRow) -> Result<(), Engin
             Err(error @ EngineError::Runtime(RuntimeError::DumpHangs { .. })) => {
                 return give_up(shared, operation, &error).await;
             }
-            Err(error) => {
-                // It stays in the journal for the next start, or until the sandbox is deleted.
-                unfinished(operation, &error);
-                return Ok(());
-            }
+            // It stays in the journal for the next start, or until the sandbox is deleted.
+            Err(error) => unfinished(operation, &error),
         }
     }
     match catalog.sandbox(&row.tenant, &row.id).await? {
@@ -477,9 +514,19 @@ async fn sweep(shared: &Shared) -> Result<(), EngineError> {
             runtime.destroy(id).await?;
         }
     }
-    let up = |row: &&SandboxRow| matches!(row.state, State::Running | State::Paused);
-    let running: HashSet<&SandboxId> = rows.iter().filter(up).map(|row| &row.id).collect();
-    for id in seams.egress.attached().await?.iter().filter(|id| !running.contains(id)) {
+    let up = |row: &SandboxRow| matches!(row.state, State::Running | State::Paused);
+    for id in &seams.egress.attached().await? {
+        if shared.recovering.reason(id).is_some() {
+            continue;
+        }
+        // Read now: one that was recovered meanwhile runs.
+        let row = match rows.iter().find(|row| row.id == *id) {
+            Some(row) => seams.catalog.sandbox(&row.tenant, id).await?,
+            None => None,
+        };
+        if row.as_ref().is_some_and(up) {
+            continue;
+        }
         tracing::warn!(sandbox = %id, "closing the doors of a sandbox that does not run");
         seams.egress.detach(id).await?;
     }

@@ -76,6 +76,13 @@ impl Shared {
         })
     }
 
+    /// How many sandboxes there are, those that are still being recovered included.
+    pub(crate) fn sandboxes(&self) -> usize {
+        let recovering = self.recovering.ids();
+        let without_actor = recovering.iter().filter(|id| self.registry.get(id).is_none()).count();
+        self.registry.len() + without_actor
+    }
+
     pub(crate) fn now_ms(&self) -> u64 {
         self.seams.clock.now_ms()
     }

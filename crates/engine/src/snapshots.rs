@@ -331,7 +331,7 @@ impl Engine {
 
     async fn admit_children(&self, count: usize) -> Result<(), EngineError> {
         let max = self.shared.policy.sandboxes_max;
-        if self.shared.registry.len().saturating_add(count) > max {
+        if self.shared.sandboxes().saturating_add(count) > max {
             return Err(EngineError::SandboxesMax { max });
         }
         dump::check_room(&self.shared, 0).await

@@ -269,6 +269,27 @@ async fn a_directory_too_large_for_one_frame_is_streamed() {
     assert_eq!(count, 8000);
 }
 
+/// Control characters take six bytes each in JSON, so a few names that any program can give do not fit a frame together.
+#[tokio::test]
+async fn entries_that_do_not_fit_a_frame_together_are_listed_in_several() {
+    let guest = Guest::start();
+    let directory = (0..14).fold(guest.path("deep"), |path, _| format!("{path}/{}", "\u{1}".repeat(250)));
+    std::fs::create_dir_all(&directory).unwrap();
+    for number in 0..64 {
+        std::fs::write(format!("{directory}/{number}"), "").unwrap();
+    }
+    let request = ListFiles { path: directory, depth: 1, entries_max: 100 };
+    let mut connection = guest.open(&Request::ListStream(request)).await;
+    let () = patient(connection.reply()).await.unwrap();
+    let (mut frames, mut count) = (0, 0);
+    while let Frame::Control(json) = patient(connection.next()).await.unwrap().unwrap() {
+        frames += 1;
+        count += burrow_guest::client::parse::<Vec<FileEntry>>(&json).unwrap().len();
+    }
+    assert_eq!(count, 64);
+    assert!(frames > 1, "they fit one");
+}
+
 #[tokio::test]
 async fn names_that_are_not_text_are_listed_readably() {
     use std::os::unix::ffi::OsStrExt;

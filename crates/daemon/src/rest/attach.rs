@@ -129,8 +129,8 @@ async fn serve(
         refused = pump_input(&app, &guest, &mut typing, &mut writer, &mut stream) => refused,
     };
     let Some(last) = last else { return };
-    // The exec has ended: the guest is not kept busy by a client that is still reading.
-    drop((reader, writer));
+    // The exec has ended: a client that is still reading keeps neither the guest busy nor the sandbox awake.
+    drop((reader, writer, guest));
     let shutdown = async {
         app.draining.cancelled().await;
         tokio::time::sleep(CLOSE_PATIENCE).await;

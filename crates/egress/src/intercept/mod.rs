@@ -150,8 +150,8 @@ impl Intercept {
         let compiled = Arc::new(Compiled {
             own: Forms::any_case(own.clone()),
             placeholders: Forms::any_case(own.chain([PLACEHOLDER_MARK.as_bytes()])),
-            secrets: (!grants.is_empty())
-                .then(|| Forms::of_each(&grants.iter().map(service::values_of).collect::<Vec<_>>())),
+            secrets: Some(Forms::of_each(&grants.iter().map(service::values_of).collect::<Vec<_>>()))
+                .filter(|forms| !forms.is_empty()),
             names: grants.iter().map(|grant| grant.name.to_string()).collect(),
         });
         *kept = Some((policy.clone(), Arc::clone(&compiled)));

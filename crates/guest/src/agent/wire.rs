@@ -31,6 +31,8 @@ pub(super) enum WireError {
     Frame(#[from] FrameError),
     #[error("the host hung up in the middle of a frame")]
     HungUp,
+    #[error("a message of {bytes} bytes fits no frame")]
+    TooLarge { bytes: usize },
     #[error("could not write a message")]
     Message(#[from] serde_json::Error),
 }
@@ -267,6 +269,9 @@ impl<'s> Outbox<'s> {
 
     pub(super) fn push_control<T: Serialize>(&mut self, message: &T) -> Result<(), WireError> {
         let json = serde_json::to_vec(message)?;
+        if json.len() > FRAME_BYTES_MAX {
+            return Err(WireError::TooLarge { bytes: json.len() });
+        }
         self.buffer.reserve(HEADER_BYTES + json.len());
         self.buffer.extend_from_slice(&Frame::header(FrameKind::Control, json.len()));
         self.buffer.extend_from_slice(&json);

@@ -59,10 +59,21 @@ impl Aside {
             }
             std::thread::sleep(LOOK_PAUSE);
             let now_used = cpu_us_of(&self.directory).ok();
-            idle_looks = if now_used == used { idle_looks + 1 } else { 0 };
+            // One that waits for a disk uses no processor time, and does not hang.
+            idle_looks = if now_used == used && !self.waits_for_disk() { idle_looks + 1 } else { 0 };
             used = now_used;
         }
         Err(io::ErrorKind::TimedOut.into())
+    }
+
+    /// Whether one of the workers waits for a disk or the like, where not even a signal reaches it.
+    fn waits_for_disk(&self) -> bool {
+        let pids = fs::read_to_string(self.directory.join("cgroup.procs")).unwrap_or_default();
+        pids.lines().any(|pid| {
+            // The state follows the name, which may hold anything, parentheses included.
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
+        })
     }
 
     /// Ends whoever is at work, and removes the directory. Of one that is not there: nothing to do.

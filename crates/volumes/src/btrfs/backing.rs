@@ -19,6 +19,9 @@ use crate::{Space, VolumeError, step};
 /// The largest size a pool starts with.
 const FIRST_BYTES_MAX: u64 = 16 << 30;
 
+/// A pool is shrunk by so much at a time; no chunk of its file system is larger.
+const SHRINK_BYTES: u64 = 1 << 30;
+
 /// Sizes of the file are multiples of this.
 const STEP_BYTES: u64 = 64 << 20;
 
@@ -99,6 +102,13 @@ impl Backing {
         let wanted = wanted.max(POOL_BYTES_MIN);
         (wanted < self.size_bytes).then_some(wanted)
     }
+
+    /// Whether the disk has room for what shrinking moves at a time: a chunk of the file system is written anew before its
+    /// old place is free again. Without that room, shrinking could itself fill the disk.
+    fn can_shrink(&self) -> bool {
+        let chunk_bytes = (self.size_bytes / 10).min(SHRINK_BYTES);
+        self.disk_free_bytes >= STATE_RESERVE_BYTES + chunk_bytes
+    }
 }
 
 /// The size of a new pool that may grow to `size_bytes`, on the disk that `file` will be on.
@@ -147,7 +157,19 @@ impl Pool {
             pool = %file.display(), size_bytes, promised_bytes = backing.promised_bytes(), free_bytes = backing.disk_free_bytes,
             "shrinking the pool: it may write more than its disk has free"
         );
-        self.shrink(size_bytes)
+        // Looked at anew before each step: others write to the disk meanwhile.
+        loop {
+            let backing = Backing::of(file)?;
+            let Some(size_bytes) = backing.smaller() else { return Ok(()) };
+            if !backing.can_shrink() {
+                tracing::warn!(
+                    free_bytes = backing.disk_free_bytes,
+                    "the pool is not shrunk further: its disk has too little free"
+                );
+                return Ok(());
+            }
+            self.shrink(size_bytes.max(backing.size_bytes.saturating_sub(SHRINK_BYTES)))?;
+        }
     }
 }
 
@@ -203,6 +225,8 @@ mod tests {
         assert!(over.is_overcommitted());
         assert_eq!(over.unpromised_bytes(), 0);
         assert_eq!(over.smaller(), Some(4 * GIB - STATE_RESERVE_BYTES));
+        assert!(over.can_shrink());
+        assert!(!backing(16, 1, 1).can_shrink(), "moving a chunk could fill the disk");
         // Behind what is allocated nothing can be cut.
         assert_eq!(backing(4, 4, 0).smaller(), None);
     }

@@ -15,10 +15,13 @@ use crate::agent::users::{self, Names};
 use crate::agent::wire::{Outbox, WireError};
 use crate::protocol::{ErrorCode, FileEntry, Frame, ListFiles, RequestError};
 
-/// Held at once, whatever the host asks for: some 30 MiB.
+/// Held at once, whatever the host asks for: some 30 MiB, and the metadata.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Entries in one frame of a streamed list: far below a frame even with the longest paths.
+/// Metadata held at once. What comes after it has none.
+const METADATA_BYTES_MAX: usize = 16 << 20;
+
+/// Entries in one frame of a streamed list, or fewer where they do not fit.
 const ENTRIES_PER_FRAME: usize = 64;
 
 /// Carries out [`crate::protocol::Request::List`].
@@ -37,11 +40,23 @@ pub(in crate::agent) async fn list_stream(
     };
     outbox.push_reply(Ok(()))?;
     for chunk in entries.chunks(ENTRIES_PER_FRAME) {
-        outbox.push_control(&chunk)?;
+        push_entries(chunk, outbox)?;
         outbox.flush().await?;
     }
     outbox.push(&Frame::End);
     outbox.flush().await
+}
+
+/// In as many frames as they need.
+fn push_entries(entries: &[FileEntry], outbox: &mut Outbox<'_>) -> Result<(), WireError> {
+    match outbox.push_control(&entries) {
+        Err(WireError::TooLarge { .. }) if entries.len() > 1 => {
+            let (one, other) = entries.split_at(entries.len() / 2);
+            push_entries(one, outbox)?;
+            push_entries(other, outbox)
+        }
+        pushed => pushed,
+    }
 }
 
 fn walk(request: &ListFiles) -> Result<Vec<FileEntry>, RequestError> {
@@ -51,11 +66,12 @@ fn walk(request: &ListFiles) -> Result<Vec<FileEntry>, RequestError> {
     let limit = (request.entries_max as usize).min(ENTRIES_MAX);
     let names = users::names();
     let mut entries = Vec::new();
+    let mut metadata_left = METADATA_BYTES_MAX;
     // Directories still to be read, with how many levels below them are wanted. Opened by path and one at a time,
     // so that no depth runs out of descriptors; one that is gone or has become a link is left out.
     let mut waiting = Vec::new();
     let depth = request.depth.max(1);
-    for name in read(Path::new(path), &root, limit, &names, &mut entries)? {
+    for name in read(Path::new(path), &root, limit, &names, &mut entries, &mut metadata_left)? {
         waiting.push((Path::new(path).join(name), depth - 1));
     }
     while let Some((directory, depth)) = waiting.pop() {
@@ -63,7 +79,7 @@ fn walk(request: &ListFiles) -> Result<Vec<FileEntry>, RequestError> {
             continue;
         }
         let Ok(fd) = rustix::fs::open(&directory, flags | OFlags::NOFOLLOW, Mode::empty()) else { continue };
-        for name in read(&directory, &fd, limit, &names, &mut entries)? {
+        for name in read(&directory, &fd, limit, &names, &mut entries, &mut metadata_left)? {
             waiting.push((directory.join(name), depth - 1));
         }
     }
@@ -78,6 +94,7 @@ fn read(
     limit: usize,
     names: &Names,
     entries: &mut Vec<FileEntry>,
+    metadata_left: &mut usize,
 ) -> Result<Vec<std::ffi::OsString>, RequestError> {
     let failed = |errno| refused("list", directory.display(), errno);
     let mut subdirectories = Vec::new();
@@ -97,7 +114,12 @@ fn read(
         let name = OsStr::from_bytes(name.to_bytes());
         let target = target.map(|target| target.to_string_lossy().into_owned());
         let path = directory.join(name);
-        let metadata = if kind.is_file() { metadata::read(&path, false) } else { Default::default() };
+        let metadata = match kind.is_file() && *metadata_left > 0 {
+            true => metadata::read(&path, false),
+            false => Default::default(),
+        };
+        let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+        *metadata_left = metadata_left.saturating_sub(bytes);
         entries.push(FileEntry { metadata, ..describe(&path, &stat, target, names) });
         if kind == FileType::Directory {
             subdirectories.push(name.to_owned());

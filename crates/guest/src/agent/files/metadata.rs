@@ -11,11 +11,13 @@ use rustix::io::Errno;
 
 const PREFIX: &str = "user.e2b.";
 
-/// What the kernel allows for one value, and for all names of a file together.
-const VALUE_BYTES_MAX: usize = 64 << 10;
+/// Shown of one file, names and values together: what an upload may set. Programs inside can set more.
+const SHOWN_BYTES_MAX: usize = 4096;
+
+/// What the kernel allows for all names of a file together.
 const NAMES_BYTES_MAX: usize = 64 << 10;
 
-/// The metadata of the file at `path`. Attributes that cannot be read are left out.
+/// The metadata of the file at `path`. Attributes that cannot be read, or are too much, are left out.
 pub(super) fn read(path: &Path, follow: bool) -> BTreeMap<String, String> {
     // Most files have none: the first question needs no memory.
     let count = match follow {
@@ -33,14 +35,20 @@ pub(super) fn read(path: &Path, follow: bool) -> BTreeMap<String, String> {
     let Ok(length) = listed else { return BTreeMap::new() };
     names.truncate(length);
     let value = |name: &str| {
-        let mut bytes = vec![0; VALUE_BYTES_MAX];
+        let mut bytes = [0; SHOWN_BYTES_MAX];
         let length = match follow {
             true => rustix::fs::getxattr(path, name, &mut bytes[..]),
             false => rustix::fs::lgetxattr(path, name, &mut bytes[..]),
         };
         Some(String::from_utf8_lossy(&bytes[..length.ok()?]).into_owned())
     };
-    keys(&names).filter_map(|key| Some((key.to_owned(), value(&format!("{PREFIX}{key}"))?))).collect()
+    let mut left = SHOWN_BYTES_MAX;
+    let shown = |key: &str| {
+        let value = value(&format!("{PREFIX}{key}"))?;
+        left = left.checked_sub(key.len() + value.len())?;
+        Some((key.to_owned(), value))
+    };
+    keys(&names).filter_map(shown).collect()
 }
 
 /// Gives an open file this metadata, and no other. File systems without attributes keep none.
