@@ -117,7 +117,9 @@ pub(super) fn mount_all(root: BorrowedFd<'_>, shm_bytes: u64) -> Result<(), Fail
     for path in READ_ONLY {
         read_only(root, path).at("make a directory of `/proc` read-only")?;
     }
-    Ok(())
+    // Last: the read-only `/proc/sys` lies over what was mounted there before.
+    let boot_id = open_beneath(root, ".burrow/boot_id").at("open the sandbox's boot id")?;
+    cover(root, "proc/sys/kernel/random/boot_id", boot_id.as_fd()).at("cover the boot id")
 }
 
 /// Takes hold of the volumes, as the host's root, who alone gets to them.

@@ -6,6 +6,7 @@
 //!   /.burrow/empty     host root, 0555   covers directories of /proc and /sys that are nobody's business
 //!   /.burrow/sys/…     host root, 0555   takes the place of directories of /sys that are shown in part
 //!   /.burrow/meminfo   root inside       covers /proc/meminfo, kept up to date by the agent
+//!   /.burrow/boot_id   host root, 0444   covers /proc/sys/kernel/random/boot_id; a new one with each start
 //!   /usr/local/bin/burrow-memory         a link to the agent's program, which under that name is the command; only where
 //!                                        the directory is there and the name is free
 //! ```
@@ -13,7 +14,7 @@
 //! Root inside owns `/`, so it may rename `/.burrow` away and put something else there: then that is set aside and
 //! `/.burrow` is made anew. It cannot forge one, since it cannot make files that belong to the host's root.
 
-use std::fs::{File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -37,6 +38,9 @@ pub(super) fn prepare(root: BorrowedFd<'_>, guest_binary: &Path, ram_bytes: u64)
     offer_command(root);
     entry::directory(directory.as_fd(), "empty", 0o555, Owner::Host)?;
     substitutes(directory.as_fd())?;
+    // A start is a boot to programs inside. The host's own id would tell sandboxes of one host from those of others.
+    let boot_id = fs::read("/proc/sys/kernel/random/uuid")?;
+    entry::overwrite(directory.as_fd(), "boot_id", &boot_id, 0o444, Owner::Host)?;
     entry::overwrite(directory.as_fd(), "meminfo", meminfo(ram_bytes).as_bytes(), 0o644, Owner::Inside)
 }
 
@@ -49,7 +53,11 @@ pub(super) fn own(root: BorrowedFd<'_>) -> io::Result<()> {
         let file = openat(&directory, name, flags, Mode::empty())?;
         entry::own(file.as_fd(), mode, Owner::Host)?;
     }
-    // A tree from an older version has none, and its dump mounts none.
+    // A tree from an older version has none of these, and its dump mounts none.
+    if entry::stat(directory.as_fd(), "boot_id")?.is_some() {
+        let file = openat(&directory, "boot_id", flags, Mode::empty())?;
+        entry::own(file.as_fd(), 0o444, Owner::Host)?;
+    }
     match entry::stat(directory.as_fd(), "sys")? {
         Some(_) => substitutes(directory.as_fd()),
         None => Ok(()),

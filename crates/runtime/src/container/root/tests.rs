@@ -67,6 +67,8 @@ impl Scratch {
         let meminfo = fs::symlink_metadata(self.root(".burrow/meminfo")).unwrap();
         assert!(meminfo.is_file());
         assert_eq!((meminfo.uid(), meminfo.mode() & 0o7777), (UID_BASE, 0o644));
+        let boot_id = fs::symlink_metadata(self.root(".burrow/boot_id")).unwrap();
+        assert_eq!((boot_id.is_file(), boot_id.uid(), boot_id.mode() & 0o7777), (true, 0, 0o444));
         let names: Vec<_> =
             fs::read_dir(self.outside()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["canary"]);
@@ -94,6 +96,18 @@ fn an_empty_root_gets_all_it_needs_and_a_second_time_changes_nothing() {
     assert_eq!(fs::metadata(scratch.root("etc/hosts")).unwrap().uid(), UID_BASE);
     assert_eq!(fs::read_link(scratch.root("dev/ptmx")).unwrap(), Path::new("pts/ptmx"));
     assert_eq!(fs::metadata(scratch.root("tmp")).unwrap().mode() & 0o7777, 0o1777);
+}
+
+#[test]
+fn every_start_has_a_boot_id_of_its_own() {
+    let scratch = Scratch::new();
+    let boot_id = || {
+        scratch.prepare().unwrap();
+        fs::read_to_string(scratch.root(".burrow/boot_id")).unwrap()
+    };
+    let (first, second) = (boot_id(), boot_id());
+    assert_ne!(first, second);
+    assert_eq!((first.len(), first.matches('-').count()), (37, 4), "{first}");
 }
 
 #[test]
