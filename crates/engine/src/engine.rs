@@ -125,7 +125,19 @@ impl Engine {
         self.create_from(tenant, &options, &image).await
     }
 
-    /// The same from an image that was found already. Builds start from layers this way.
+    /// The same from an image that was found already, whatever names it has in the catalog.
+    pub async fn create_from_image(
+        &self,
+        tenant: &TenantId,
+        options: &CreateOptions,
+        image: &Image,
+    ) -> Result<Created, EngineError> {
+        self.admit_create(options).await?;
+        self.check_memory(tenant, &options.memory).await?;
+        self.create_from(tenant, options, image).await
+    }
+
+    /// The same without checks of the options. Builds start from layers this way.
     pub(crate) async fn create_from(
         &self,
         tenant: &TenantId,

@@ -309,7 +309,7 @@ fn shown(step: &Step) -> String {
     let text = match step {
         Step::Packages(packages) => format!("packages {}", packages.join(" ")),
         Step::Copy(copy) => format!("copy {} to {}", copy.from, copy.to),
-        Step::Run(Run::Shell(text)) => format!("run {text}"),
+        Step::Run(Run::Shell(text) | Run::Bash(text)) => format!("run {text}"),
         Step::Run(Run::Argv(argv)) => format!("run {}", argv.join(" ")),
         // Values may be secrets; names are not.
         Step::Env(env) => format!("env {}", names(env)),

@@ -91,6 +91,8 @@ pub(super) struct Parcel {
     pub(super) into: String,
     /// Name of a single file there; `None` for the content of a directory.
     name: Option<String>,
+    /// The name that the file has in the context.
+    own_name: String,
     mode: Option<u32>,
 }
 
@@ -117,7 +119,12 @@ impl Parcel {
         let found =
             fs::symlink_metadata(&source).map_err(|_| refused("there is no such file in the context"))?;
         if found.is_dir() {
-            return Ok(Self { source, into: copy.to.clone(), name: None, mode: copy.mode });
+            let into = match copy.to.trim_end_matches('/') {
+                "" => "/".to_owned(),
+                into => into.to_owned(),
+            };
+            let own_name = String::new();
+            return Ok(Self { source, into, name: None, own_name, mode: copy.mode });
         }
         let own = source.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let (into, name) = match copy.to.rsplit_once('/') {
@@ -126,7 +133,18 @@ impl Parcel {
             None => ("/", copy.to.as_str()),
         };
         let into = if into.is_empty() { "/" } else { into }.to_owned();
-        Ok(Self { into, name: Some(name.to_owned()), source, mode: copy.mode })
+        Ok(Self { into, name: Some(name.to_owned()), own_name: own, source, mode: copy.mode })
+    }
+
+    /// The path that a single file is copied to. If a directory is there, the file goes into it.
+    pub(super) fn target(&self) -> Option<String> {
+        let name = self.name.as_ref()?;
+        Some(format!("{}/{name}", self.into.trim_end_matches('/')))
+    }
+
+    /// The same with a single file below the directory `target`, under its own name.
+    pub(super) fn into_directory(self, target: String) -> Self {
+        Self { into: target, name: Some(self.own_name.clone()), ..self }
     }
 
     /// Writes the files as a tar. Blocks.
@@ -272,6 +290,10 @@ mod tests {
             let file = Parcel::new(files.path(), &copy("one", to)).unwrap();
             assert_eq!((file.into.as_str(), names(&file)), (into, vec![name.to_owned()]));
         }
+        let file = Parcel::new(files.path(), &copy("one", "/x/two")).unwrap();
+        assert_eq!((tree.target(), file.target().as_deref()), (None, Some("/x/two")));
+        let below = file.into_directory("/x/two".to_owned());
+        assert_eq!((below.into.as_str(), names(&below)), ("/x/two", vec!["one".to_owned()]));
         assert_eq!(names(&Parcel::new(files.path(), &copy(".", "/all")).unwrap()).len(), 5);
     }
 

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use burrow_catalog::LayerRow;
 use burrow_model::{Image, ImageId, SandboxId, TenantId};
+use burrow_volumes::inside;
 
+use super::finish::blocking;
 use crate::{Engine, EngineError};
 
 #[derive(Clone, Debug)]
@@ -17,7 +19,22 @@ pub struct ImageDetail {
     pub used_by: Vec<SandboxId>,
 }
 
+/// Bytes of `/etc/passwd` that are read.
+const PASSWD_BYTES_MAX: u64 = 1 << 20;
+
 impl Engine {
+    /// Whether `/etc/passwd` of an image has a user of this name.
+    pub async fn image_has_user(&self, image: &Image, user: &str) -> Result<bool, EngineError> {
+        let root = self.shared.seams.volumes.locate_image(&image.id).await?;
+        let user = user.to_owned();
+        blocking(move || {
+            let passwd = inside::read_file(&root, "etc/passwd", PASSWD_BYTES_MAX)?.unwrap_or_default();
+            let text = String::from_utf8_lossy(&passwd);
+            Ok(text.lines().any(|line| line.split(':').next() == Some(user.as_str())))
+        })
+        .await
+    }
+
     pub async fn inspect_image(&self, tenant: &TenantId, text: &str) -> Result<ImageDetail, EngineError> {
         let image = self.find_image(tenant, text).await?;
         let catalog = &self.shared.seams.catalog;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use burrow_catalog::SandboxRow;
 use burrow_guest::client::GuestError;
 use burrow_guest::protocol::{
-    AttachNotice, ExecOutcome, ExecState, FRAME_BYTES_MAX, FileEntry, Frame, ReadMode, Request, StdinMode,
-    TarIn, TarSummary,
+    AttachNotice, ExecOutcome, ExecState, FRAME_BYTES_MAX, FileEntry, FileKind, Frame, ReadMode, Request,
+    StdinMode, TarIn, TarSummary,
 };
 use burrow_images::ImageError;
 use burrow_images::recipe::Run;
@@ -133,21 +133,26 @@ impl<'a> Workshop<'a> {
             Run::Shell(text) => {
                 (vec!["/bin/sh".to_owned(), "-c".to_owned(), text.clone()], format!("run {text}"))
             }
+            Run::Bash(text) => (bash(text), format!("run {text}")),
             Run::Argv(argv) => (argv.clone(), format!("run {}", argv.join(" "))),
         };
         let mut env = config.env.clone();
         env.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
         let workdir = config.workdir.clone().or_else(|| Some("/".to_owned()));
         if let Some(workdir) = &config.workdir {
-            self.make_directory(workdir).await?;
+            self.make_directory(workdir, config.user.clone()).await?;
         }
         self.exec(&step, exec(argv, env, workdir, config.user.clone()), tell).await
     }
 
     /// Puts files in.
     pub(super) async fn copy(&self, parcel: Parcel, owner: Option<String>) -> Result<(), EngineError> {
-        self.make_directory(&parcel.into).await?;
         let guest = self.guest().await?;
+        let parcel = match parcel.target() {
+            Some(target) if is_directory(&guest, target.clone()).await => parcel.into_directory(target),
+            _ => parcel,
+        };
+        self.make_directory(&parcel.into, owner.clone()).await?;
         let request =
             Request::TarIn(TarIn { path: parcel.into.clone(), user: owner.or(Some("0:0".to_owned())) });
         let (mut reader, mut writer) = guest.open(&request).await?.split();
@@ -190,8 +195,9 @@ impl<'a> Workshop<'a> {
         }
     }
 
-    async fn make_directory(&self, path: &str) -> Result<(), EngineError> {
-        let request = Request::MakeDir { path: path.to_owned(), parents: true, mode: None, user: None };
+    /// Makes a directory and its missing parents, which belong to `user` (root when absent).
+    async fn make_directory(&self, path: &str, user: Option<String>) -> Result<(), EngineError> {
+        let request = Request::MakeDir { path: path.to_owned(), parents: true, mode: None, user };
         self.guest().await?.call::<FileEntry>(&request).await.map(drop)
     }
 
@@ -254,6 +260,17 @@ impl<'a> Workshop<'a> {
     fn too_long(&self) -> EngineError {
         EngineError::GuestTimeout { id: self.row.id.clone(), seconds: STEP_TIME_MAX.as_secs() }
     }
+}
+
+async fn is_directory(guest: &Guest, path: String) -> bool {
+    let found = guest.call::<FileEntry>(&Request::Stat { path, follow: true }).await;
+    found.is_ok_and(|entry| entry.kind == FileKind::Directory)
+}
+
+/// A command line for bash where the image has it, else for `/bin/sh`.
+fn bash(text: &str) -> Vec<String> {
+    const SCRIPT: &str = "if [ -x /bin/bash ]; then exec /bin/bash -c \"$0\"; fi; exec /bin/sh -c \"$0\"";
+    ["/bin/sh", "-c", SCRIPT, text].map(str::to_owned).to_vec()
 }
 
 /// Where programs are, for an image that does not say.

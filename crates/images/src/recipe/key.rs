@@ -37,6 +37,10 @@ pub fn key(parent: StepKey, step: &Step, content: Option<Digest>) -> StepKey {
             fields.text("shell");
             fields.text(line);
         }
+        Step::Run(Run::Bash(line)) => {
+            fields.text("bash");
+            fields.text(line);
+        }
         Step::Run(Run::Argv(argv)) => fields.list("argv", argv),
         Step::Env(variables) => fields.map("env", variables),
         Step::User(user) => {

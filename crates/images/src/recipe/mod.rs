@@ -72,6 +72,8 @@ pub struct Copy {
 pub enum Run {
     /// By `/bin/sh -c`.
     Shell(String),
+    /// By `/bin/bash -c`, or by `/bin/sh -c` in an image without bash.
+    Bash(String),
     Argv(Vec<String>),
 }
 
