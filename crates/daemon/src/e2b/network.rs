@@ -41,7 +41,7 @@ pub(super) struct NetworkConfig {
     #[serde(rename = "egressProxy")]
     proxy: Option<Value>,
     #[serde(rename = "maskRequestHost")]
-    mask: Option<Value>,
+    mask: Option<String>,
     #[serde(rename = "httpsPorts")]
     https_ports: Option<Value>,
     rules: Option<Value>,
@@ -55,7 +55,6 @@ impl NetworkConfig {
         let absent = [
             ("dnsServers", given(&self.dns_servers), "names are looked up by Burrow's own gateway"),
             ("egressProxy", given(&self.proxy), "connections leave through Burrow's own gateway"),
-            ("maskRequestHost", given(&self.mask), "servers inside see the host they were asked by"),
             ("httpsPorts", given(&self.https_ports), "servers inside are spoken to in plain HTTP"),
             (
                 "rules",
@@ -71,6 +70,28 @@ impl NetworkConfig {
         }
     }
 }
+
+impl NetworkConfig {
+    /// The host that servers inside see in place of the one they were asked by. `${PORT}` stands for the port.
+    pub(super) fn mask(&self) -> Result<Option<String>, Refusal> {
+        let Some(mask) = self.mask.as_deref().filter(|mask| !mask.is_empty()) else { return Ok(None) };
+        let shown = mask.replace(PORT, "65535");
+        if shown.len() > HOST_CHARACTERS_MAX
+            || shown.parse::<http::uri::Authority>().is_err()
+            || shown.contains('@')
+        {
+            let message =
+                format!("`network.maskRequestHost` must be like `example.com` or `localhost:{PORT}`");
+            return Err(Refusal::invalid(message));
+        }
+        Ok(Some(mask.to_owned()))
+    }
+}
+
+/// What stands for a port in `maskRequestHost`.
+pub(super) const PORT: &str = "${PORT}";
+
+const HOST_CHARACTERS_MAX: usize = 253;
 
 /// `None`: the operator's default.
 pub(super) fn policy(
@@ -165,6 +186,9 @@ pub(super) async fn replace(
     if body.value.allow_public_traffic.is_some() {
         return Err(Refusal::absent("`allowPublicTraffic` is settled when a sandbox is created"));
     }
+    if body.value.mask()?.is_some() {
+        return Err(Refusal::absent("`maskRequestHost` is settled when a sandbox is created"));
+    }
     let policy = policy(body.value.allow_internet_access, Some(&body.value))?;
     // What is left out is cleared, so nothing at all means nothing denied.
     let policy = policy.unwrap_or(NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() });
@@ -177,13 +201,17 @@ pub(super) async fn replace(
     Ok(StatusCode::NO_CONTENT)
 }
 
-pub(super) fn shown(policy: &NetworkPolicy, public: bool) -> Value {
+pub(super) fn shown(policy: &NetworkPolicy, public: bool, mask: Option<&str>) -> Value {
     let rules: Vec<String> = policy.rules.iter().map(|rule| rule.host.to_string()).collect();
     let deny: &[&str] = match policy.mode {
         NetworkMode::Open => &[],
         NetworkMode::None | NetworkMode::Allowlist => &["0.0.0.0/0"],
     };
-    json!({ "allowPublicTraffic": public, "allowOut": rules, "denyOut": deny })
+    let mut shown = json!({ "allowPublicTraffic": public, "allowOut": rules, "denyOut": deny });
+    if let Some(mask) = mask {
+        shown["maskRequestHost"] = mask.into();
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -208,6 +236,20 @@ mod tests {
         assert_eq!(mode(None, some), Some((NetworkMode::Allowlist, 3)));
         assert_eq!(mode(Some(false), r#"{"allowOut": ["example.com"]}"#), Some((NetworkMode::Allowlist, 1)));
         assert_eq!(mode(None, r#"{"allowOut": ["example.com"]}"#), Some((NetworkMode::Open, 0)));
+    }
+
+    #[test]
+    fn a_masked_host_is_a_host() {
+        let of = |mask: &str| {
+            let config: NetworkConfig = serde_json::from_value(json!({ "maskRequestHost": mask })).unwrap();
+            config.mask()
+        };
+        assert_eq!(of("localhost:${PORT}").unwrap().as_deref(), Some("localhost:${PORT}"));
+        assert_eq!(of("app.example.com").unwrap().as_deref(), Some("app.example.com"));
+        assert_eq!(of("").unwrap(), None);
+        for bad in ["a b", "a\r\nx: y", "user@host", "a/b", &"a".repeat(300)] {
+            assert!(of(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -21,6 +21,9 @@ use crate::rest::App;
 /// The label of a sandbox that only `connect` wakes. Its value is `false`.
 const AUTO_RESUME: &str = "e2b/auto-resume";
 
+/// The label of a sandbox whose servers see another host than they are asked by: `maskRequestHost`.
+const MASK: &str = "e2b/mask-request-host";
+
 /// What clients take for "it does not run".
 pub(crate) fn gone(sandbox: &str) -> Response {
     let shown: String = sandbox.chars().filter(char::is_ascii_alphanumeric).take(63).collect();
@@ -34,15 +37,27 @@ pub(super) fn wants_connect(auto_pause: bool, auto_resume: Option<&Value>) -> bo
     auto_pause && !enabled
 }
 
-/// The labels of such a sandbox.
-pub(super) fn labels(wants_connect: bool) -> BTreeMap<String, String> {
-    let label = wants_connect.then(|| (AUTO_RESUME.to_owned(), "false".to_owned()));
-    label.into_iter().collect()
+/// The labels of such a sandbox, and of one whose servers see another host than they are asked by.
+pub(super) fn labels(wants_connect: bool, mask: Option<String>) -> BTreeMap<String, String> {
+    let change = label_change(wants_connect, mask).into_iter();
+    change.filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// The same as a change of labels, which a sandbox made from a snapshot has of its parent.
-pub(super) fn label_change(wants_connect: bool) -> BTreeMap<String, Option<String>> {
-    [(AUTO_RESUME.to_owned(), wants_connect.then(|| "false".to_owned()))].into()
+pub(super) fn label_change(wants_connect: bool, mask: Option<String>) -> BTreeMap<String, Option<String>> {
+    [(AUTO_RESUME.to_owned(), wants_connect.then(|| "false".to_owned())), (MASK.to_owned(), mask)].into()
+}
+
+/// The host that servers inside see, as its client wrote it.
+pub(super) fn mask(row: &SandboxRow) -> Option<&str> {
+    row.spec.lease.as_ref()?;
+    row.spec.labels.get(MASK).map(String::as_str)
+}
+
+/// The host that a server on this port of a sandbox sees; `None`: the one it was asked by.
+pub(crate) async fn masked_host(app: &App, tenant: &TenantId, id: &SandboxId, port: u16) -> Option<String> {
+    let row = app.engine.get(tenant, id).await.ok()?;
+    Some(mask(&row)?.replace(super::network::PORT, &port.to_string()))
 }
 
 /// Whether nothing but `connect` wakes it.
@@ -125,9 +140,14 @@ mod tests {
         assert!(wants_connect(true, None) && wants_connect(true, Some(&off)));
         assert!(!wants_connect(true, Some(&on)) && !wants_connect(true, Some(&json!(true))));
         assert!(!wants_connect(false, None) && !wants_connect(false, Some(&off)));
-        assert_eq!(labels(true).len(), 1);
-        assert!(labels(false).is_empty());
-        assert_eq!(label_change(false).values().next(), Some(&None), "one of its parent is taken away");
+        assert_eq!(labels(true, None).len(), 1);
+        assert!(labels(false, None).is_empty());
+        assert_eq!(labels(false, Some("x".to_owned()))[MASK], "x");
+        let change = label_change(false, None);
+        assert!(
+            change.len() == 2 && change.values().all(Option::is_none),
+            "those of its parent are taken away"
+        );
     }
 
     #[tokio::test]

@@ -148,6 +148,8 @@ impl Asked {
         let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
         if metadata.len() > METADATA_MAX || bytes > METADATA_BYTES_MAX {
             let message =
+    /// The host that servers inside see.
+    mask: Option<String>,
                 format!("`metadata` has more than {METADATA_MAX} entries or {METADATA_BYTES_MAX} bytes");
             return Err(Refusal::invalid(message));
         }
@@ -170,6 +172,7 @@ impl Asked {
             network,
             // They have to be looked up.
             volumes: Vec::new(),
+        let mask = wish.network.as_ref().map(NetworkConfig::mask).transpose()?.flatten();
             wants_connect,
         })
     }
@@ -179,13 +182,14 @@ async fn from_image(
     app: &Arc<App>,
     caller: &Caller,
     asked: Asked,
+            mask,
     image: String,
     idempotency: Option<Idempotency>,
 ) -> Result<SandboxRow, Refusal> {
     let usual = CreateSandbox {
         image: Some(image),
         env: asked.variables,
-        labels: reach::labels(asked.wants_connect),
+        labels: reach::labels(asked.wants_connect, asked.mask),
         ..CreateSandbox::default()
     };
     let defaults = &app.config.defaults;
@@ -224,7 +228,7 @@ async fn from_snapshot(
     let change = LeaseChange { lease: asked.lease, expires_ms: Some(asked.expires_ms) };
     let mut update = convert::update_options(burrow_api::UpdateSandbox {
         env: asked.variables.into_iter().map(|(name, value)| (name, Some(value))).collect(),
-        labels: reach::label_change(asked.wants_connect),
+        labels: reach::label_change(asked.wants_connect, asked.mask),
         ..burrow_api::UpdateSandbox::default()
     })?;
     update.lease = Some(change);

@@ -114,7 +114,8 @@ pub(super) async fn detail(
         NetworkMode::None => false.into(),
         NetworkMode::Allowlist => Value::Null,
     };
-    shown["network"] = super::network::shown(network, lease.is_some_and(|lease| lease.public));
+    shown["network"] =
+        super::network::shown(network, lease.is_some_and(|lease| lease.public), super::reach::mask(row));
     shown["lifecycle"] = json!({
         "onTimeout": if keeps { "pause" } else { "kill" },
         "autoResume": !super::reach::needs_connect(row),

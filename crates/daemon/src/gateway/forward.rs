@@ -99,6 +99,10 @@ enum Protocol {
     Http2,
 }
 
+/// The host that the server inside sees in place of the one it was asked by.
+#[derive(Clone, Debug)]
+pub(super) struct MaskedHost(pub(super) String);
+
 struct Outgoing {
     request: Request<Body>,
     progress: Arc<Progress>,
@@ -121,9 +125,11 @@ impl Outgoing {
             };
         let host = address::authority(&parts.uri, &parts.headers).unwrap_or_default().to_owned();
         let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
-        let origin = Origin { peer, host: &host, https: app.config.gateway.https };
+        let masked = parts.extensions.remove::<MaskedHost>();
+        let shown = masked.as_ref().map_or(host.as_str(), |MaskedHost(masked)| masked);
+        let origin = Origin { peer, host: &host, shown, https: app.config.gateway.https };
         headers::inward(&mut parts.headers, &origin, &target.form);
-        parts.uri = inside(&parts.uri, &target.form, protocol, &host)?;
+        parts.uri = inside(&parts.uri, &target.form, protocol, shown)?;
         if protocol == Protocol::Http2 {
             parts.headers.remove(http::header::HOST);
         }

@@ -38,6 +38,8 @@ const SANDBOX_POLICY: &str = "sandbox allow-downloads allow-forms allow-modals a
 pub(super) struct Origin<'a> {
     pub(super) peer: Option<IpAddr>,
     pub(super) host: &'a str,
+    /// The host that the server inside sees: the same, unless the sandbox masks it.
+    pub(super) shown: &'a str,
     pub(super) https: bool,
 }
 
@@ -110,7 +112,7 @@ pub(super) fn inward(headers: &mut HeaderMap, origin: &Origin<'_>, form: &Form) 
     }
     set(headers, FORWARDED_HOST, origin.host);
     set(headers, FORWARDED_PROTO, if origin.https { "https" } else { "http" });
-    set(headers, HOST, origin.host);
+    set(headers, HOST, origin.shown);
     if let Form::Path { prefix } = form {
         set(headers, FORWARDED_PREFIX, prefix);
     }
@@ -187,8 +189,17 @@ mod tests {
     const ORIGIN: Origin<'static> = Origin {
         peer: Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
         host: "80-x.localhost:7700",
+        shown: "80-x.localhost:7700",
         https: false,
     };
+
+    #[test]
+    fn a_masked_host_is_seen_inside_and_the_real_one_forwarded() {
+        let mut headers = map(&[("host", "80-x.localhost:7700")]);
+        inward(&mut headers, &Origin { shown: "localhost:80", ..ORIGIN }, &Form::Host);
+        assert_eq!(text(&headers, "host"), Some("localhost:80"));
+        assert_eq!(text(&headers, "x-forwarded-host"), Some("80-x.localhost:7700"));
+    }
 
     #[test]
     fn headers_of_one_hop_go_and_claims_are_replaced() {

@@ -268,6 +268,12 @@ fn check(request: &Request) -> Result<(), ApiError> {
     if request.headers().get_all(http::header::HOST).iter().count() > 1 {
         return Err(ApiError::invalid("the request names more than one host"));
     }
+    // Browsers with a link or a cookie are guests of Burrow's own, and see what they asked for.
+    if matches!(admitted.by, By::Key | By::Token | By::Public)
+        && let Some(host) = reach::masked_host(app, &admitted.tenant, &admitted.sandbox, target.port).await
+    {
+        parts.extensions.insert(forward::MaskedHost(host));
+    }
     let sizes = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
     if sizes.sum::<usize>() + request.uri().path().len() > HEAD_BYTES_MAX {
         let message = format!("the head of the request is larger than {HEAD_BYTES_MAX} bytes");
