@@ -88,7 +88,7 @@ async function asked(sandbox, headers) {
   let answer
   await until('an answer from inside', async () => {
     answer = await fetchFrom(sandbox.getHost(8000), '/index.html', headers)
-    return answer.status === 200 || answer.status === 401
+    return answer.status === 200 || answer.status === 403
   })
   assert(answer.status !== 200 || answer.text === 'served', answer.text)
   return answer.status
@@ -294,9 +294,9 @@ await check('files: signed addresses', async () => {
 
 await check('ports: get_host, by token', async () => {
   await serve(sandbox)
-  same(await asked(sandbox), 401)
+  same(await asked(sandbox), 403)
   same(await asked(sandbox, { 'e2b-traffic-access-token': sandbox.trafficAccessToken }), 200)
-  same(await asked(sandbox, { 'e2b-traffic-access-token': 'bst_nonsense' }), 401)
+  same(await asked(sandbox, { 'e2b-traffic-access-token': 'bst_nonsense' }), 403)
   same(await asked(sandbox, { 'X-API-Key': process.env.E2B_API_KEY }), 200)
 })
 

@@ -424,16 +424,16 @@ def asked(sandbox, **headers):
         connection.request("GET", "/index.html", headers={"Host": sandbox.get_host(8000), **headers})
         answer = connection.getresponse()
         assert answer.status != 200 or answer.read() == b"served"
-        return answer.status if answer.status in (200, 401) else None
+        return answer.status if answer.status in (200, 403) else None
 
     return until("an answer from inside", look)
 
 
 def ports(sandbox):
     serve(sandbox)
-    assert asked(sandbox) == 401, "without a token"
+    assert asked(sandbox) == 403, "without a token"
     assert asked(sandbox, **{"e2b-traffic-access-token": sandbox.traffic_access_token}) == 200
-    assert asked(sandbox, **{"e2b-traffic-access-token": "bst_nonsense"}) == 401
+    assert asked(sandbox, **{"e2b-traffic-access-token": "bst_nonsense"}) == 403
     assert asked(sandbox, **{"X-API-Key": os.environ["E2B_API_KEY"]}) == 200
 
 

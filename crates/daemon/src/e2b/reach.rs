@@ -31,6 +31,25 @@ pub(crate) fn gone(sandbox: &str) -> Response {
     (StatusCode::BAD_GATEWAY, Json(body)).into_response()
 }
 
+/// The answer of E2B's proxy for a port that needs a token.
+pub(crate) fn private(sandbox: &str, has_token: bool) -> Response {
+    const HEADER: &str = "e2b-traffic-access-token";
+    let what = match has_token {
+        true => format!("Provided token in header '{HEADER}' is invalid"),
+        false => format!("Token header '{HEADER}' is missing"),
+    };
+    let message = format!("Sandbox is secured with traffic access token. {what}");
+    (StatusCode::FORBIDDEN, Json(json!({ "sandboxId": sandbox, "message": message, "code": 403 })))
+        .into_response()
+}
+
+/// Whether this is the id of a sandbox that a client of E2B made or connected to.
+pub(crate) async fn has_lease(app: &App, sandbox: &str) -> bool {
+    let Ok(id) = sandbox.parse::<SandboxId>() else { return false };
+    let Some(tenant) = app.engine.owner(&id) else { return false };
+    app.engine.get(&tenant, &id).await.is_ok_and(|row| row.spec.lease.is_some())
+}
+
 /// Whether a new sandbox sleeps until somebody connects: its client wants it paused at its timeout, and not woken by use.
 pub(super) fn wants_connect(auto_pause: bool, auto_resume: Option<&Value>) -> bool {
     let enabled = auto_resume.is_some_and(|value| value == true || value["enabled"] == true);

@@ -8,7 +8,8 @@
 //!   public     nothing                                                                  `port publish`, or its lease
 //! ```
 //!
-//! Whoever has no credentials learns nothing: an unknown sandbox, a foreign one and a private port answer alike. With
+//! Whoever has no credentials learns nothing: an unknown sandbox, a foreign one and a private port answer alike. (Sandboxes that a
+//! client of E2B made are the exception: theirs answer 403 as E2B's do. Their ids hold 100 random bits, so none is guessed.) With
 //! a key, a foreign sandbox answers exactly as an unknown one.
 //!
 //! Everything of ours is taken out of the request before it goes on, also what turned out to be worthless: a sandbox
@@ -86,6 +87,15 @@ impl Credentials {
             parts.headers.remove(REFERER);
         }
         Self { key, query, cookie, token: take_access_token(&mut parts.headers) }
+    }
+
+    /// Whether there is a key, a link or a cookie, which E2B's clients do not send to ports.
+    pub(super) fn has_own(&self) -> bool {
+        self.key.is_some() || self.query.is_some() || self.cookie.is_some()
+    }
+
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
     }
 }
 

@@ -245,7 +245,20 @@ async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Resp
     if access::opens_gone(app, target, &credentials).await? {
         return Ok(reach::gone(&target.sandbox));
     }
-    let admitted = access::admit(app, target, &credentials, &parts).await?;
+    let admitted = match access::admit(app, target, &credentials, &parts).await {
+        // E2B's clients tell a port that needs a token by the answer of E2B's proxy.
+        Err(error)
+            if error.code() == ErrorCode::Unauthorized
+                && target.form == Form::Host
+                && !credentials.has_own() =>
+        {
+            return match reach::has_lease(app, &target.sandbox).await {
+                true => Ok(reach::private(&target.sandbox, credentials.has_token())),
+                false => Err(error),
+            };
+        }
+        admitted => admitted?,
+    };
     let peer = parts.extensions.get::<PeerAddress>().map(|peer| peer.0);
     uses::record(app, target, &admitted, peer).await;
     if let Some(redirect) = access::remember(app, target, &admitted, &credentials, &parts) {
@@ -255,6 +268,12 @@ async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Resp
         return Ok(reach::gone(admitted.sandbox.as_str()));
     }
     let slot = app.gateway.slots.take(&admitted.sandbox)?;
+    // Browsers with a link or a cookie are guests of Burrow's own, and see what they asked for.
+    if matches!(admitted.by, By::Key | By::Token | By::Public)
+        && let Some(host) = reach::masked_host(app, &admitted.tenant, &admitted.sandbox, target.port).await
+    {
+        parts.extensions.insert(forward::MaskedHost(host));
+    }
     let request = Request::from_parts(parts, body);
     forward::forward(app, target, &admitted, request, slot).await
 }
@@ -267,12 +286,6 @@ fn check(request: &Request) -> Result<(), ApiError> {
     }
     if request.headers().get_all(http::header::HOST).iter().count() > 1 {
         return Err(ApiError::invalid("the request names more than one host"));
-    }
-    // Browsers with a link or a cookie are guests of Burrow's own, and see what they asked for.
-    if matches!(admitted.by, By::Key | By::Token | By::Public)
-        && let Some(host) = reach::masked_host(app, &admitted.tenant, &admitted.sandbox, target.port).await
-    {
-        parts.extensions.insert(forward::MaskedHost(host));
     }
     let sizes = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
     if sizes.sum::<usize>() + request.uri().path().len() > HEAD_BYTES_MAX {
