@@ -1,5 +1,6 @@
 //! Forks, and snapshots, which are templates to E2B's clients.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,8 +9,9 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use burrow_catalog::{PageRequest, SnapshotFilter};
 use burrow_engine::{ForkOptions, SnapshotOptions};
-use burrow_model::{Lifetime, Snapshot, SnapshotKind};
+use burrow_model::{Lifetime, Name, SandboxId, Snapshot, SnapshotId, SnapshotKind};
 use http::{StatusCode, Uri};
+use ring::digest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -86,9 +88,17 @@ pub(super) async fn snapshot(
 ) -> Result<Response, Refusal> {
     body.value.unknown.refuse()?;
     let name = body.value.name.as_deref().filter(|name| !name.is_empty());
-    let name = name.map(|text| convert::name("name", text.strip_suffix(":default").unwrap_or(text)));
+    let name = name.map(|text| {
+        stored_name(text).ok_or_else(|| {
+            Refusal::invalid(
+                "`name` must be lowercase letters, digits, `-` and `_`, with `:tag` after it or not",
+            )
+        })
+    });
+    let (name, labels) = name.transpose()?.unzip();
     let options = SnapshotOptions {
-        name: name.transpose()?,
+        name,
+        labels: labels.unwrap_or_default(),
         ..SnapshotOptions::automatic(SnapshotKind::Manual, body.value.memory == Some(false))
     };
     let sandbox = path.resolve(&app, &caller).await?;
@@ -98,11 +108,46 @@ pub(super) async fn snapshot(
     Ok((StatusCode::CREATED, Json(shown(&taken))).into_response())
 }
 
+/// Label of a snapshot whose name, as its client wrote it, is no name of Burrow's.
+const NAME_LABEL: &str = "e2b.name";
+
+/// Characters of E2B's names, and of the tag that may follow.
+const NAME_CHARACTERS_MAX: usize = 128;
+
+/// The name of a snapshot here, for a name as E2B's clients write it. E2B's names also have `_`, and may begin with a digit: such a
+/// name is stored under one that is made from it, and kept in a label. `None`: it is no name with E2B either.
+pub(super) fn stored_name(text: &str) -> Option<(Name, BTreeMap<String, String>)> {
+    let text = text.trim().to_ascii_lowercase();
+    let text = text.strip_suffix(":default").unwrap_or(&text);
+    if let Ok(name) = text.parse() {
+        return Some((name, BTreeMap::new()));
+    }
+    let (bare, tag) = text.split_once(':').unwrap_or((text, "x"));
+    let of_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
+    let good = !bare.is_empty()
+        && !tag.is_empty()
+        && bare.bytes().all(of_name)
+        && tag.bytes().all(|b| of_name(b) || b == b'.')
+        && text.len() <= NAME_CHARACTERS_MAX;
+    if !good || text.parse::<SnapshotId>().is_ok() || text.parse::<SandboxId>().is_ok() {
+        return None;
+    }
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    let hash: String = hash.as_ref()[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let plain: String =
+        text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
+    let name = format!("e2b-{}-{hash}", plain.trim_matches('-')).parse().ok()?;
+    Some((name, [(NAME_LABEL.to_owned(), text.to_owned())].into()))
+}
+
+/// The name of a snapshot as its client wrote it.
+fn written_name(snapshot: &Snapshot) -> Option<String> {
+    let written = snapshot.labels.get(NAME_LABEL).cloned();
+    written.or_else(|| snapshot.name.as_ref().map(ToString::to_string))
+}
+
 fn shown(snapshot: &Snapshot) -> Value {
-    json!({
-        "snapshotID": snapshot.id,
-        "names": snapshot.name.iter().map(ToString::to_string).collect::<Vec<_>>(),
-    })
+    json!({ "snapshotID": snapshot.id, "names": written_name(snapshot).into_iter().collect::<Vec<_>>() })
 }
 
 pub(super) async fn list(
@@ -127,9 +172,42 @@ pub(super) async fn list(
     }
     let page = app.engine.snapshots(caller.tenant(), filter, PageRequest { cursor, limit }).await?;
     let named = |snapshot: &&Snapshot| {
-        let own = snapshot.name.as_ref().map(ToString::to_string);
-        name.as_ref().is_none_or(|name| own.as_deref() == Some(name.strip_suffix(":default").unwrap_or(name)))
+        let wanted = name.as_deref().map(|name| stored_name(name).map(|(name, _)| name));
+        wanted.is_none_or(|wanted| wanted.is_some() && wanted == snapshot.name)
     };
     let items: Vec<Value> = page.rows.iter().filter(named).map(shown).collect();
     Ok(paged(Json(items).into_response(), page.next_cursor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_snapshots_have_the_alphabet_of_e2b() {
+        let (name, labels) = stored_name("plain-name").unwrap();
+        assert_eq!((name.as_str(), labels.len()), ("plain-name", 0));
+        for text in ["my_snap", "3d", "_x_", "-a", "My_Snap", "app:v1.2", &"a_".repeat(64)] {
+            let (name, labels) = stored_name(text).unwrap();
+            assert_eq!(labels[NAME_LABEL], text.to_ascii_lowercase());
+            assert!(name.as_str().starts_with("e2b-"), "{name}");
+        }
+        let name = |text| stored_name(text).unwrap().0;
+        assert_ne!(name("a_b"), name("a-b"));
+        assert_ne!(name("a_b"), name("a__b"));
+        assert_eq!(name("A_b:default"), name("a_b"));
+        for bad in [
+            "",
+            "a b",
+            "a/b",
+            "a:",
+            ":x",
+            "a:b:c",
+            "\u{e4}",
+            &"a_".repeat(65),
+            SnapshotId::generate().as_str(),
+        ] {
+            assert!(stored_name(bad).is_none(), "{bad}");
+        }
+    }
 }

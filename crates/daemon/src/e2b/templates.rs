@@ -79,7 +79,8 @@ pub(super) async fn find(app: &App, caller: &Caller, text: &str) -> Result<Found
             Err(error) => Err(error.into()),
         };
     }
-    match caller.snapshot(app, plain).await {
+    let stored = branches::stored_name(plain).map(|(name, _)| name.to_string());
+    match caller.snapshot(app, stored.as_deref().unwrap_or(plain)).await {
         Ok(snapshot) => Ok(Found::Snapshot(Box::new(snapshot))),
         Err(_) => Err(unknown(text)),
     }
