@@ -420,12 +420,12 @@ await check('templates: builds with files', async () => {
     await writeFile(`${folder}/one`, '1')
     await writeFile(`${folder}/app/two`, '2')
     const steps = Template({ fileContextPath: folder }).fromTemplate('base')
-    await Template.build(steps.copy('one', '/srv/').copy('app', '/srv/app').runCmd('cat /srv/one /srv/app/two > /srv/all'), name)
+    await Template.build(steps.copy('one', '/srv/').copy('app', '/srv/app').runCmd('cat /srv/one /srv/app/two > all'), name)
   } finally {
     await rm(folder, { recursive: true })
   }
   const built = await Sandbox.create(name, { timeoutMs: 60_000 })
-  same(await built.files.read('/srv/all'), '12')
+  same(await built.files.read('all'), '12')
   await built.kill()
   await removeTemplate(name)
 })

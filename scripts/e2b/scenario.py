@@ -193,7 +193,8 @@ def run_options(sandbox):
     own = sandbox.sandbox_id
     told = sandbox.commands.run("echo $E2B_SANDBOX $E2B_SANDBOX_ID $(cat /run/e2b/.E2B_SANDBOX_ID)").stdout
     assert told == f"true {own} {own}\n", told
-    refused(SandboxException, lambda: sandbox.commands.run("true", user="nobody-such"))
+    said = refused(AuthenticationException, lambda: sandbox.commands.run("true", user="nobody-such"))
+    assert "invalid username: 'nobody-such'" in said, said
     refused(SandboxException, lambda: sandbox.commands.run("true", cwd="/no/such"))
 
 
@@ -493,12 +494,15 @@ def pausing_files(sandbox):
     """Without what was in RAM."""
     handle = sandbox.commands.run("sleep 30002", background=True, timeout=0)
     sandbox.files.write("/home/user/kept", "yes")
+    boot = "/proc/sys/kernel/random/boot_id"
+    before = sandbox.commands.run(f"cat {boot}").stdout
     sandbox.pause(keep_memory=False)
     paused = Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items()
     assert sandbox.sandbox_id in [one.sandbox_id for one in paused]
     again = Sandbox.connect(sandbox.sandbox_id, timeout=600)
     assert again.files.read("/home/user/kept") == "yes"
     assert handle.pid not in [one.pid for one in again.commands.list()], "nothing of it runs on"
+    assert again.commands.run(f"cat {boot}").stdout != before, "it was booted anew"
 
 
 def waking_by_use(sandbox):
@@ -613,13 +617,56 @@ def copying_builds(_):
             with open(f"{folder}/{path}", "w", encoding="utf-8") as file:
                 file.write(text)
         steps = Template(file_context_path=folder).from_template("base").copy("one", "/srv/", mode=0o600, user="user")
-        steps = steps.set_workdir("/srv/work").copy("app", "code").run_cmd("cat /srv/one code/two code/below/three > /srv/all")
+        steps = steps.set_workdir("/srv/work").copy("app", "code").run_cmd("cat /srv/one code/two code/below/three > all")
         Template.build(steps, name)
     built = Sandbox.create(name, timeout=60)
-    assert built.files.read("/srv/all") == "123"
+    assert built.files.read("/srv/work/all") == "123"
     assert built.commands.run("stat -c '%U %a' /srv/one").stdout == "user 600\n"
     built.kill()
     fetch_as_owner("DELETE", f"/templates/{name}")
+
+
+def dockerfile_builds(_):
+    """A Dockerfile with COPY of patterns and to relative places, USER, WORKDIR and a command that runs in its sandboxes."""
+    name = f"dockerfile-{os.getpid()}"
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(f"{folder}/src/deep")
+        for path, text in [("one", "1"), ("a.txt", "a"), ("b.txt", "b"), ("src/x.py", "x"), ("src/deep/y.py", "y")]:
+            with open(f"{folder}/{path}", "w", encoding="utf-8") as file:
+                file.write(text)
+        steps = Template(file_context_path=folder).from_dockerfile(
+            "FROM e2bdev/base\nENV GREETING=hello PATH=/opt/own:$PATH\nWORKDIR /srv/app\nCOPY one .\nCOPY *.txt texts/\n"
+            "COPY src/**/*.py code\nRUN mkdir kept && [[ -d kept ]] && echo $PATH > path\nCOPY one kept\nUSER daemon\n"
+            "CMD echo $GREETING $(id -un) $(pwd) $$ > /tmp/started; exec sleep 1000\n"
+        )
+        # Its ready command waits for 20 seconds; this one need not.
+        steps = steps.set_ready_cmd("test -s /tmp/started")
+        lines = []
+        log = {"on_build_logs": lambda entry: lines.append(str(entry.message))}
+        Template.build(steps, name, cpu_count=1, memory_mb=256, **log)
+    assert any(line.startswith("[builder ") and "COPY one ." in line for line in lines), lines
+    built = Sandbox.create(name, timeout=60)
+    try:
+        greeting, pid = built.files.read("/tmp/started").rsplit(" ", 1)
+        assert greeting == "hello daemon /srv/app", greeting
+        assert built.commands.run("id -un; pwd").stdout == "daemon\n/srv/app\n", "the last USER and WORKDIR stay"
+        assert built.commands.run(f"cat /proc/{int(pid)}/comm").stdout == "sleep\n", "its command runs"
+        found = built.commands.run("cat one texts/a.txt texts/b.txt code/x.py code/deep/y.py kept/one; cut -d: -f1 path").stdout
+        assert found == "1abxy1/opt/own\n", found
+        info = built.get_info()
+        assert (info.cpu_count, info.memory_mb) == (1, 256), info
+    finally:
+        built.kill()
+    usual = Template(file_context_path=os.path.dirname(__file__)).from_template("base").copy("scenario.py", ".")
+    Template.build(usual.run_cmd("id -un > who; pwd >> who"), f"{name}-2")
+    built = Sandbox.create(f"{name}-2", timeout=60)
+    try:
+        assert built.files.read("who") == "user\n/home/user\n"
+        assert built.commands.run("stat -c %U scenario.py").stdout == "user\n"
+    finally:
+        built.kill()
+    for suffix in ["", "-2"]:
+        fetch_as_owner("DELETE", f"/templates/{name}{suffix}")
 
 
 def failing_builds(_):
@@ -627,9 +674,12 @@ def failing_builds(_):
     assert "3" in said, said
     said = refused(Exception, lambda: Template.build(Template().from_template("no-such-template"), "fails"))
     assert "no-such-template" in said, said
-    started = Template().from_template("base").set_start_cmd("sleep 1", "true")
+    unknown = Template().from_template("base").run_cmd("true", user="nobody-knows")
+    said = refused(BuildException, lambda: Template.build(unknown, "fails"))
+    assert "invalid username: 'nobody-knows'" in said, said
+    started = Template().from_template("base").set_start_cmd("exit 7", "false")
     said = refused(BuildException, lambda: Template.build(started, "fails"))
-    assert "snapshot" in said, said
+    assert "exit status 7" in said and not Template.exists("fails"), said
 
 
 def fetch_as_owner(method, path):
@@ -860,6 +910,7 @@ def main():
         ("timeout kills", timeout_kills),
         ("templates: builds, aliases, tags", templates),
         ("templates: builds with files", copying_builds),
+        ("templates: Dockerfiles, start commands", dockerfile_builds),
         ("templates: builds that fail", failing_builds),
         ("volumes", volumes),
         ("what there is not is refused", absent),

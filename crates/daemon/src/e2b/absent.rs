@@ -26,10 +26,6 @@ async fn teams(_: By<Reader>) -> Refusal {
     Refusal::absent("Burrow has no teams; `burrow key` manages keys, each with its scope")
 }
 
-pub(super) async fn logs(_: By<Reader>) -> Refusal {
-    Refusal::absent("Burrow keeps no log of a whole sandbox; `burrow logs` and `burrow audit` show what ran")
-}
-
 pub(super) async fn builds(_: By<Reader>) -> Refusal {
     Refusal::absent(
         "this call of E2B's is older or newer than what Burrow has of builds; `burrow image build`, `pull` and `commit` make \

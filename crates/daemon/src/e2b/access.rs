@@ -10,7 +10,7 @@ use std::fmt::Display;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use burrow_catalog::Catalog;
-use burrow_model::{SandboxId, ShelfId};
+use burrow_model::{ImageId, SandboxId, ShelfId};
 use ring::digest;
 
 use crate::gateway::Signer;
@@ -20,9 +20,13 @@ use crate::rest::error::ApiError;
 const ENVD_PURPOSE: &str = "burrow e2b envd v1";
 const TRAFFIC_PURPOSE: &str = "burrow e2b traffic v1";
 const VOLUME_PURPOSE: &str = "burrow e2b volume v1";
+const START_PURPOSE: &str = "burrow e2b start v1";
 
 /// Tokens of volumes are not revoked.
 const VOLUME_GENERATION: u64 = 0;
+
+/// Nor are the marks of snapshots.
+const START_GENERATION: u64 = 0;
 
 /// Longer than any token and any signature.
 const TEXT_BYTES_MAX: usize = 128;
@@ -40,6 +44,11 @@ pub(crate) async fn traffic_token(app: &App, sandbox: &SandboxId) -> Result<Stri
 /// Opens the files of a volume.
 pub(super) async fn volume_token(app: &App, volume: &ShelfId) -> Result<String, ApiError> {
     Ok(app.gateway.signer(app).await?.token(VOLUME_PURPOSE, volume, VOLUME_GENERATION))
+}
+
+/// Marks the snapshot of a template's start command: only a build makes it, and only of this image and this sandbox.
+pub(super) async fn start_mark(app: &App, image: &ImageId, sandbox: &SandboxId) -> Result<String, ApiError> {
+    Ok(app.gateway.signer(app).await?.token(START_PURPOSE, &format!("{image}/{sandbox}"), START_GENERATION))
 }
 
 /// Whether a token opens the files of this volume.

@@ -7,15 +7,16 @@
 //! What a build says is kept in RAM, as long as there is room: a daemon that is started anew knows the images, and no builds.
 //! Making images needs the scope `admin`, as everywhere.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use burrow_engine::{BuildOptions, ImageProgress, ItemState, PullOptions, Tell};
-use burrow_images::recipe::{Recipe, Run, Step};
-use burrow_model::{ImageName, NetworkMode, NetworkPolicy, TenantId};
+use burrow_engine::{BuildOptions, EngineError, ImageProgress, ItemState, PullOptions, Tell};
+use burrow_guest::protocol::ErrorCode as GuestCode;
+use burrow_images::recipe::{Recipe, Step};
+use burrow_model::{Image, ImageName, NetworkMode, NetworkPolicy, TenantId};
 use http::{StatusCode, Uri};
 use ring::digest;
 use serde::Deserialize;
@@ -25,6 +26,8 @@ use super::body::{By, Given, Unknown, asks};
 use super::copies;
 use super::error::Refusal;
 use super::show::time;
+use super::starts::{self, Commands, Sizes, Starting};
+use super::steps::{Instruction, Plan, Start};
 use super::templates::{Found, find};
 use crate::convert;
 use crate::rest::auth::{Admin, Caller, Reader};
@@ -41,8 +44,6 @@ const LINE_CHARACTERS_MAX: usize = 2_000;
 /// Lines of one answer.
 const LINES_AT_ONCE: usize = 100;
 
-const STEPS_MAX: usize = 256;
-
 /// What E2B's own clients begin with when nobody says.
 const USUAL_BASE: &str = "e2bdev/base";
 
@@ -56,8 +57,18 @@ struct Build {
     name: ImageName,
     /// Further names it gets when it is ready.
     tags: Vec<ImageName>,
+    sizes: Sizes,
     stage: Stage,
     lines: Vec<Value>,
+}
+
+impl Build {
+    fn log(&mut self, now_ms: u64, level: &str, text: &str) {
+        if self.lines.len() < LINES_MAX {
+            let message: String = text.chars().take(LINE_CHARACTERS_MAX).collect();
+            self.lines.push(json!({ "timestamp": time(now_ms), "level": level, "message": message }));
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -65,7 +76,27 @@ enum Stage {
     Waiting,
     Building,
     Ready,
-    Failed(String),
+    Failed(Failure),
+}
+
+/// Why a build failed.
+#[derive(Debug, PartialEq, Eq)]
+struct Failure {
+    message: String,
+    /// As clients count: the number of an instruction, or the name of a phase.
+    step: Option<String>,
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self { message: refusal.into_message(), step: None }
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Refusal::from(error).into()
+    }
 }
 
 impl Builds {
@@ -123,11 +154,11 @@ pub(super) struct NewTemplate {
     /// Its older name.
     alias: Option<String>,
     tags: Option<Vec<String>>,
-    /// What sandboxes get is the operator's to say.
     #[serde(rename = "cpuCount")]
-    _cpu_count: Option<u64>,
+    cpu_count: Option<u64>,
     #[serde(rename = "memoryMB")]
-    _memory_mb: Option<u64>,
+    memory_mb: Option<u64>,
+    /// How large disks are, the operator says.
     #[serde(rename = "minFreeDiskMB", alias = "minFreeDiskMb")]
     _min_free_disk_mb: Option<u64>,
     #[serde(flatten)]
@@ -153,7 +184,13 @@ pub(super) async fn request(
         "templateID": name, "buildID": id, "public": false, "names": [name], "aliases": [name], "tags": tags,
     });
     let (tenant, stage) = (caller.tenant().clone(), Stage::Waiting);
-    app.builds.add(Build { id, tenant, name, tags, stage, lines: Vec::new() })?;
+    let NewTemplate { cpu_count, memory_mb, .. } = body.value;
+    let (sizes, told) = Sizes::within(cpu_count, memory_mb, &app.config.bounds.limits);
+    let mut build = Build { id, tenant, name, tags, sizes, stage, lines: Vec::new() };
+    if let Some(told) = told {
+        build.log(app.engine.now_ms(), "warn", &told);
+    }
+    app.builds.add(build)?;
     Ok((StatusCode::ACCEPTED, Json(shown)).into_response())
 }
 
@@ -193,19 +230,6 @@ pub(super) struct Instructions {
     unknown: Unknown,
 }
 
-#[derive(Debug, Deserialize)]
-struct Instruction {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    args: Vec<String>,
-    #[serde(default)]
-    force: bool,
-    /// Which upload a copy is of.
-    #[serde(rename = "filesHash")]
-    files_hash: Option<String>,
-}
-
 pub(super) async fn start(
     State(app): State<Arc<App>>,
     By(caller): By<Admin>,
@@ -219,14 +243,12 @@ pub(super) async fn start(
             "pull what needs a password with `burrow image pull`, and build on it by its name",
         ));
     }
-    if [&wish.start, &wish.ready].into_iter().flatten().any(|command| !command.is_empty()) {
-        return Err(Refusal::absent(
-            "an image holds no processes: start it in a sandbox, snapshot that, and use the snapshot as the template",
-        ));
-    }
-    let steps = steps(&wish.steps)?;
+    // What makes no sense is refused at once, whatever the build begins with.
+    Plan::new(&wish.steps, &Start::default())?;
     let base = base(&app, &caller, &wish).await?;
-    let name = {
+    let commands = Commands::given(wish.start.as_deref(), wish.ready.as_deref());
+    let inherits = wish.from_template.is_some();
+    let (name, sizes) = {
         let mut all = app.builds.lock();
         let own = all.iter_mut().find(|build| build.id == path.build && build.tenant == *caller.tenant());
         let build = own.ok_or_else(unknown)?;
@@ -234,14 +256,15 @@ pub(super) async fn start(
             return Err(Refusal::new(StatusCode::CONFLICT, "this build was started already"));
         }
         build.stage = Stage::Building;
-        build.name.clone()
+        (build.name.clone(), build.sizes)
     };
     let no_cache = wish.force || wish.steps.iter().any(|step| step.force);
     // As E2B's builds: whoever may make images may fetch what goes into them.
     let network = NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() };
+    let (tenant, instructions) = (caller.tenant().clone(), wish.steps);
     let work =
-        Work { app: app.clone(), tenant: caller.tenant().clone(), id: path.build, name, no_cache, network };
-    app.tasks.spawn(async move { work.run(base, steps).await });
+        Work { app: app.clone(), tenant, id: path.build, name, no_cache, network, sizes, instructions };
+    app.tasks.spawn(async move { work.run(base, commands, inherits).await });
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -276,61 +299,6 @@ async fn base(app: &App, caller: &Caller, wish: &Instructions) -> Result<Base, R
     }
 }
 
-fn steps(instructions: &[Instruction]) -> Result<Vec<Step>, Refusal> {
-    if instructions.len() > STEPS_MAX {
-        return Err(Refusal::invalid(format!("a build has at most {STEPS_MAX} steps")));
-    }
-    let (mut steps, mut user, mut workdir) = (Vec::new(), None::<String>, None::<String>);
-    for Instruction { kind, args, files_hash, .. } in instructions {
-        let needed = |index: usize| {
-            let text = args.get(index).filter(|text| !text.is_empty());
-            text.cloned().ok_or_else(|| Refusal::invalid(format!("a step `{kind}` lacks an argument")))
-        };
-        match kind.as_str() {
-            "RUN" => {
-                // This one alone is done as somebody else.
-                let own = args.get(1).filter(|name| !name.is_empty() && Some(*name) != user.as_ref());
-                steps.extend(own.cloned().map(Step::User));
-                steps.push(Step::Run(Run::Shell(needed(0)?)));
-                if own.is_some() {
-                    steps.push(Step::User(user.clone().unwrap_or_else(|| "root".to_owned())));
-                }
-            }
-            "ENV" => {
-                let pairs = args.chunks(2).map(|pair| match pair {
-                    [name, value] => Ok((name.clone(), value.clone())),
-                    _ => Err(Refusal::invalid("a step `ENV` lacks a value")),
-                });
-                let variables: BTreeMap<_, _> = pairs.collect::<Result<_, _>>()?;
-                for (name, value) in &variables {
-                    burrow_model::check_env_name(name, value)
-                        .map_err(|error| Refusal::invalid(format!("a step `ENV` does not fit: {error}")))?;
-                }
-                steps.push(Step::Env(variables));
-            }
-            "WORKDIR" => {
-                let path = needed(0)?;
-                convert::check_path("WORKDIR", &path)?;
-                workdir = Some(path.clone());
-                steps.push(Step::Workdir(path));
-            }
-            "USER" => {
-                let name = needed(0)?;
-                convert::user("USER", &name)?;
-                steps.push(Step::User(name.clone()));
-                user = Some(name);
-            }
-            "COPY" => {
-                let mut copy = copies::step(args, files_hash.as_deref(), workdir.as_deref())?;
-                copy.owner = copy.owner.or_else(|| user.clone());
-                steps.push(Step::Copy(copy));
-            }
-            _ => return Err(Refusal::absent("Burrow knows the steps RUN, COPY, ENV, WORKDIR and USER")),
-        }
-    }
-    Ok(steps)
-}
-
 /// A build under way.
 struct Work {
     app: Arc<App>,
@@ -339,23 +307,87 @@ struct Work {
     name: ImageName,
     no_cache: bool,
     network: NetworkPolicy,
+    sizes: Sizes,
+    instructions: Vec<Instruction>,
 }
 
+/// The instruction that is carried out, counted from 0.
+type Current = Arc<Mutex<Option<usize>>>;
+
 impl Work {
-    async fn run(self, base: Base, steps: Vec<Step>) {
-        let stage = match self.build(base, steps).await {
-            Ok(()) => Stage::Ready,
-            Err(refusal) => Stage::Failed(refusal.into_message()),
+    async fn run(self, base: Base, commands: Option<Commands>, inherits: bool) {
+        let began_ms = self.app.engine.now_ms();
+        let stage = match self.build(base, commands, inherits).await {
+            Ok(()) => {
+                let seconds = self.app.engine.now_ms().saturating_sub(began_ms).div_ceil(1000);
+                self.log("info", &format!("Build finished, took {seconds}s"));
+                Stage::Ready
+            }
+            Err(failure) => {
+                self.log("error", &format!("Build failed: {}", failure.message));
+                Stage::Failed(failure)
+            }
         };
         self.app.builds.change(&self.id, |build| build.stage = stage);
     }
 
-    async fn build(&self, base: Base, steps: Vec<Step>) -> Result<(), Refusal> {
+    /// `inherits`: a template that says nothing of its commands has those of the template it is made from.
+    async fn build(&self, base: Base, commands: Option<Commands>, inherits: bool) -> Result<(), Failure> {
         let engine = &self.app.engine;
+        let in_base = |failure: Failure| Failure { step: Some("base".to_owned()), ..failure };
+        let base = self.base(base).await.map_err(in_base)?;
+        let commands = commands.or_else(|| Commands::of(&base).filter(|_| inherits));
+        let has_user = engine.image_has_user(&base, "user").await?;
+        let mut plan = Plan::new(&self.instructions, &Start::of(&base, has_user))?;
+        plan.push(Step::Labels(starts::labels(commands.as_ref(), self.sizes)));
         let uploads = self.app.copies.take(&self.id);
-        let copies = steps.iter().any(|step| matches!(step, Step::Copy(_)));
+        let copies = plan.steps.iter().any(|step| matches!(step, Step::Copy(_)));
         let context = if copies { Some(copies::context(&self.app, uploads).await?) } else { None };
-        let base = match base {
+        let current = Current::default();
+        let options = BuildOptions {
+            recipe: Recipe { base: base.id.to_string(), steps: plan.steps },
+            context,
+            // A template that does not start keeps the image it had.
+            name: Some(self.name.clone()).filter(|_| commands.is_none()),
+            no_cache: self.no_cache,
+            network: self.network.clone(),
+        };
+        let replaced = engine.find_image(&self.tenant, self.name.as_str()).await.ok();
+        let built = engine.build_recipe(&self.tenant, options, self.tell_steps(plan.origins, &current)).await;
+        let image = built.map_err(|error| self.failure(error, &current))?;
+        if let Some(commands) = commands {
+            let starting = Starting {
+                app: &self.app,
+                tenant: &self.tenant,
+                image: &image,
+                name: &self.name,
+                build: &self.id,
+                network: self.network.clone(),
+                log: &|text| self.log("info", text),
+            };
+            if let Err(refusal) = starting.run(&commands).await {
+                if let Err(error) = engine.remove_image(&self.tenant, image.id.as_str()).await {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(image = %image.id, error, "could not remove the image of a failed build");
+                }
+                return Err(Failure { step: Some("finalize".to_owned()), ..refusal.into() });
+            }
+            engine.tag_image(&self.tenant, &image, self.name.clone()).await?;
+        }
+        let mut tags = Vec::new();
+        self.app.builds.change(&self.id, |build| tags.clone_from(&build.tags));
+        for tag in tags {
+            engine.tag_image(&self.tenant, &image, tag).await?;
+        }
+        if let Some(replaced) = replaced {
+            starts::forget(&self.app, &self.tenant, &replaced).await;
+        }
+        Ok(())
+    }
+
+    async fn base(&self, base: Base) -> Result<Image, Failure> {
+        let engine = &self.app.engine;
+        let name = match base {
             Base::Here(name) => name,
             Base::Pulled(reference) => {
                 let options = PullOptions {
@@ -369,47 +401,72 @@ impl Work {
                 reference
             }
         };
-        let image = if steps.is_empty() {
-            let image = engine.find_image(&self.tenant, &base).await?;
-            engine.tag_image(&self.tenant, &image, self.name.clone()).await?
-        } else {
-            let options = BuildOptions {
-                recipe: Recipe { base, steps },
-                context,
-                name: Some(self.name.clone()),
-                no_cache: self.no_cache,
-                network: self.network.clone(),
-            };
-            engine.build_recipe(&self.tenant, options, self.tell()).await?
-        };
-        let mut tags = Vec::new();
-        self.app.builds.change(&self.id, |build| tags.clone_from(&build.tags));
-        for tag in tags {
-            engine.tag_image(&self.tenant, &image, tag).await?;
+        self.log("info", &format!("[base] FROM {name}"));
+        Ok(engine.find_image(&self.tenant, &name).await?)
+    }
+
+    /// In E2B's words where it has some.
+    fn failure(&self, error: EngineError, current: &Current) -> Failure {
+        let index = *current.lock().unwrap_or_else(PoisonError::into_inner);
+        let instruction = index.and_then(|index| self.instructions.get(index));
+        let step = index.map(|index| (index + 1).to_string());
+        match (error, instruction) {
+            (EngineError::BuildStep { ended, tail, .. }, Some(instruction)) => {
+                let tail = if tail.is_empty() { tail } else { format!(": {tail}") };
+                let message = format!("failed to run command '{}': {ended}{tail}", instruction.command());
+                Failure { message, step }
+            }
+            (EngineError::Guest { source, .. }, Some(instruction))
+                if source.code == GuestCode::UnknownUser =>
+            {
+                let name = instruction.user().unwrap_or_default();
+                let message = format!(
+                    "failed to run command '{}': unauthenticated: invalid username: '{name}'",
+                    instruction.command()
+                );
+                Failure { message, step }
+            }
+            (error, _) => Failure { step, ..error.into() },
         }
-        Ok(())
+    }
+
+    fn log(&self, level: &str, text: &str) {
+        let now_ms = self.app.engine.now_ms();
+        self.app.builds.change(&self.id, |build| build.log(now_ms, level, text));
     }
 
     fn tell(&self) -> Tell {
-        let (app, id) = (self.app.clone(), self.id.clone());
+        self.tell_steps(Vec::new(), &Current::default())
+    }
+
+    /// Logs the steps of a build as E2B does: `[builder 2/3] RUN make`, then each line of output.
+    fn tell_steps(&self, origins: Vec<Option<usize>>, current: &Current) -> Tell {
+        let (app, id, current) = (self.app.clone(), self.id.clone(), current.clone());
+        let shown: Vec<String> = self.instructions.iter().map(Instruction::shown).collect();
         Tell::new(move |progress| {
+            let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+            let prefix = |index: Option<usize>| match index {
+                Some(index) => format!("[builder {}/{}]", index + 1, shown.len()),
+                None => "[base]".to_owned(),
+            };
             let texts: Vec<String> = match progress {
                 ImageProgress::Stage { stage, percent: None } => vec![stage],
                 ImageProgress::Stage { percent: Some(_), .. } => Vec::new(),
-                ImageProgress::Item(item) if matches!(item.state, ItemState::Running | ItemState::Cached) => {
-                    let cached = if item.state == ItemState::Cached { " (cached)" } else { "" };
-                    vec![format!("[{}/{}] {}{cached}", item.index + 1, item.count, item.what)]
+                ImageProgress::Item(item) => match origins.get(item.index).copied().flatten() {
+                    Some(index) if *current != Some(index) => {
+                        *current = Some(index);
+                        let cached = if item.state == ItemState::Cached { "CACHED " } else { "" };
+                        vec![format!("{cached}{} {}", prefix(Some(index)), shown[index])]
+                    }
+                    Some(_) | None => Vec::new(),
+                },
+                ImageProgress::Output { text } => {
+                    text.lines().map(|line| format!("{} [stdout]: {line}", prefix(*current))).collect()
                 }
-                ImageProgress::Item(_) => Vec::new(),
-                ImageProgress::Output { text } => text.lines().map(str::to_owned).collect(),
             };
-            let now = time(app.engine.now_ms());
-            app.builds.change(&id, |build| {
-                for text in texts.into_iter().take(LINES_MAX.saturating_sub(build.lines.len())) {
-                    let message: String = text.chars().take(LINE_CHARACTERS_MAX).collect();
-                    build.lines.push(json!({ "timestamp": now, "level": "info", "message": message }));
-                }
-            });
+            drop(current);
+            let now_ms = app.engine.now_ms();
+            app.builds.change(&id, |build| texts.iter().for_each(|text| build.log(now_ms, "info", text)));
         })
     }
 }
@@ -437,10 +494,68 @@ pub(super) async fn status(
     let mut shown = json!({
         "templateID": build.name, "buildID": build.id, "status": status, "logs": texts, "logEntries": lines,
     });
-    if let Stage::Failed(message) = &build.stage {
-        shown["reason"] = json!({ "message": message });
+    if let Stage::Failed(failure) = &build.stage {
+        shown["reason"] = json!({ "message": failure.message, "logEntries": [] });
+        if let Some(step) = &failure.step {
+            shown["reason"]["step"] = json!(step);
+        }
     }
     Ok(Json(shown))
+}
+
+/// The lines of a build from a moment on (`cursor`, milliseconds since the epoch), or back from it.
+pub(super) async fn logs(
+    State(app): State<Arc<App>>,
+    By(caller): By<Reader>,
+    uri: Uri,
+    By(Segments(path)): By<Segments<BuildPath>>,
+) -> Result<Json<Value>, Refusal> {
+    caller.unbound()?;
+    let question = LogQuestion::of(&uri)?;
+    let all = app.builds.lock();
+    let own = all.iter().find(|build| build.id == path.build && build.tenant == *caller.tenant());
+    let lines = own.ok_or_else(unknown)?.lines.iter().cloned();
+    Ok(Json(json!({ "logs": question.answer(lines.collect()) })))
+}
+
+/// Which lines of a log a client wants.
+#[derive(Debug)]
+pub(super) struct LogQuestion {
+    cursor_ms: Option<u64>,
+    limit: usize,
+    backward: bool,
+}
+
+impl LogQuestion {
+    /// As older clients name it, `start`; as newer ones do, `cursor`.
+    pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
+        let mut question = Self { cursor_ms: None, limit: LINES_AT_ONCE, backward: false };
+        for (key, value) in pairs(uri)? {
+            match key.as_str() {
+                "start" | "cursor" => question.cursor_ms = value.parse().ok(),
+                "limit" => question.limit = value.parse().unwrap_or(LINES_AT_ONCE).min(LINES_MAX),
+                "direction" => question.backward = value == "backward",
+                _ => {}
+            }
+        }
+        Ok(question)
+    }
+
+    /// Lines have their `timestamp` as RFC 3339 has it, which is in the order of time.
+    pub(super) fn answer(&self, lines: Vec<Value>) -> Vec<Value> {
+        let cursor = self.cursor_ms.map(time);
+        let fits = |line: &Value| match (&cursor, line["timestamp"].as_str()) {
+            (Some(cursor), Some(at)) if self.backward => at <= cursor.as_str(),
+            (Some(cursor), Some(at)) => at >= cursor.as_str(),
+            (_, _) => true,
+        };
+        let mut lines: Vec<Value> = lines.into_iter().filter(fits).collect();
+        if self.backward {
+            lines.reverse();
+        }
+        lines.truncate(self.limit);
+        lines
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -486,46 +601,18 @@ pub(super) async fn untag(
 mod tests {
     use super::*;
 
-    fn read(json: &str) -> Result<Vec<Step>, Refusal> {
-        let wish: Instructions = serde_json::from_str(json).unwrap();
-        steps(&wish.steps)
-    }
-
     #[test]
-    fn steps_become_a_recipe() {
-        let read = read(
-            r#"{"steps": [{"type": "USER", "args": ["user"]}, {"type": "RUN", "args": ["make", "root"]},
-                {"type": "RUN", "args": ["true"]}, {"type": "ENV", "args": ["A", "b"]}, {"type": "WORKDIR", "args": ["/w"]}]}"#,
-        );
-        let run = |text: &str| Step::Run(Run::Shell(text.to_owned()));
-        let user = |name: &str| Step::User(name.to_owned());
-        let env = Step::Env([("A".to_owned(), "b".to_owned())].into());
-        let expected = [
-            user("user"),
-            user("root"),
-            run("make"),
-            user("user"),
-            run("true"),
-            env,
-            Step::Workdir("/w".to_owned()),
-        ];
-        assert_eq!(read.unwrap(), expected);
-    }
-
-    #[test]
-    fn steps_that_make_no_sense_are_refused() {
-        for bad in [
-            r#"{"type": "RUN", "args": []}"#,
-            r#"{"type": "ENV", "args": ["A"]}"#,
-            r#"{"type": "ENV", "args": ["A B", "c"]}"#,
-            r#"{"type": "WORKDIR", "args": ["w"]}"#,
-            r#"{"type": "USER", "args": ["a b"]}"#,
-            r#"{"type": "COPY", "args": ["a", "/b"]}"#,
-            r#"{"type": "COPY", "args": ["../a", "/b"], "filesHash": "ab"}"#,
-            r#"{"type": "SHELL", "args": ["x"]}"#,
-        ] {
-            assert!(read(&format!(r#"{{"steps": [{bad}]}}"#)).is_err(), "{bad}");
-        }
+    fn a_log_is_read_from_either_end() {
+        let lines: Vec<Value> = (0..5).map(|ms| json!({ "timestamp": time(ms), "message": ms })).collect();
+        let ask = |query: &str| {
+            let uri: Uri = format!("/x?{query}").parse().unwrap();
+            let answer = LogQuestion::of(&uri).unwrap().answer(lines.clone());
+            answer.iter().map(|line| line["message"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(ask(""), [0, 1, 2, 3, 4]);
+        assert_eq!(ask("start=3"), [3, 4]);
+        assert_eq!(ask("cursor=1&limit=2"), [1, 2]);
+        assert_eq!(ask("cursor=3&limit=2&direction=backward"), [3, 2]);
     }
 
     #[test]

@@ -270,31 +270,53 @@ fn inside(path: &Path) -> Option<PathBuf> {
     Some(plain)
 }
 
+/// Characters that make a path a pattern. Clients expand patterns and upload what they match.
+const PATTERN: [char; 4] = ['*', '?', '[', '{'];
+
+/// The directory or file that an upload's files are below: the source without its pattern, relative, without `.` and `..`.
+/// `None` if it leads out of the context.
+fn source(text: &str) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in text.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                if !plain.pop() {
+                    return None;
+                }
+            }
+            part if part.contains(PATTERN) => break,
+            part => plain.push(part),
+        }
+    }
+    (!text.starts_with('/')).then_some(plain)
+}
+
+/// An absolute path for a destination that may be relative to `workdir`. It ends with `/` if it names a directory by its form.
+pub(super) fn destination(text: &str, workdir: &str) -> String {
+    let whole = if text.starts_with('/') { text.to_owned() } else { format!("{workdir}/{text}") };
+    let mut parts = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let directory = matches!(text.rsplit('/').next(), Some("" | "." | ".."));
+    let slash = if directory && !parts.is_empty() { "/" } else { "" };
+    format!("/{}{slash}", parts.join("/"))
+}
+
 /// A step that copies: source, destination, owner and mode, as clients write them; and which upload it is.
-pub(super) fn step(args: &[String], hash: Option<&str>, workdir: Option<&str>) -> Result<Copy, Refusal> {
+pub(super) fn step(args: &[String], hash: Option<&str>, workdir: &str) -> Result<Copy, Refusal> {
     let text = |index: usize| args.get(index).map(String::as_str).unwrap_or_default();
     let (from, to, owner, mode) = (text(0), text(1), text(2), text(3));
     let hash = hash.ok_or_else(|| Refusal::invalid("a step `COPY` lacks `filesHash`"))?;
     check_hash(hash)?;
-    if from.contains(['*', '?', '[', '{']) {
-        return Err(Refusal::absent(
-            "Burrow copies files and directories by their names, not by patterns: name each of them",
-        ));
-    }
-    let below = inside(Path::new(from))
-        .ok_or_else(|| Refusal::invalid("a step `COPY` leads out of its directory"))?;
+    let below = source(from).ok_or_else(|| Refusal::invalid("a step `COPY` leads out of its directory"))?;
     let from = Path::new(hash).join(below).to_string_lossy().into_owned();
-    let to = match (to.starts_with('/'), workdir) {
-        (true, _) => to.to_owned(),
-        (false, Some(workdir)) => {
-            format!("{}/{}", workdir.trim_end_matches('/'), to.trim_start_matches("./"))
-        }
-        (false, None) => {
-            return Err(Refusal::invalid(
-                "a step `COPY` needs an absolute destination, or a `WORKDIR` before it",
-            ));
-        }
-    };
+    let to = destination(to, workdir);
     convert::check_path("COPY", &to)?;
     let mode = match mode {
         "" => None,
@@ -371,21 +393,33 @@ mod tests {
 
     #[test]
     fn a_copy_says_what_goes_where() {
-        let of = |args: [&str; 4], workdir| step(&args.map(str::to_owned), Some("ab"), workdir);
-        let copy = of(["./app", "/srv/app", "user", "0755"], None).unwrap();
+        let of = |args: [&str; 4]| step(&args.map(str::to_owned), Some("ab"), "/w");
+        let copy = of(["./app", "/srv/app", "user", "0755"]).unwrap();
         assert_eq!((copy.from.as_str(), copy.to.as_str()), ("ab/app", "/srv/app"));
         assert_eq!((copy.owner.as_deref(), copy.mode), (Some("user"), Some(0o755)));
-        assert_eq!(of(["a", "b/", "", ""], Some("/w")).unwrap().to, "/w/b/");
+        for (from, to, (expected_from, expected_to)) in [
+            ("a", "b/", ("ab/a", "/w/b/")),
+            ("a", ".", ("ab/a", "/w/")),
+            (".", ".", ("ab/", "/w/")),
+            ("a", "./c/../d", ("ab/a", "/w/d")),
+            ("a/../b", "", ("ab/b", "/w/")),
+            ("*.py", "/code/", ("ab/", "/code/")),
+            ("src/**/*.py", "x", ("ab/src", "/w/x")),
+            ("src/[ab].py", "/", ("ab/src", "/")),
+        ] {
+            let copy = of([from, to, "", ""]).unwrap();
+            assert_eq!((copy.from.as_str(), copy.to.as_str()), (expected_from, expected_to), "{from} {to}");
+        }
         for bad in [
-            ["*.py", "/a", "", ""],
             ["../a", "/a", "", ""],
-            ["a", "b", "", ""],
+            ["a/../../b", "/a", "", ""],
+            ["/a", "/a", "", ""],
             ["a", "/b", "", "9"],
             ["a", "/b", "x y", ""],
         ] {
-            assert!(of(bad, None).is_err(), "{bad:?}");
+            assert!(of(bad).is_err(), "{bad:?}");
         }
-        assert!(step(&["a".to_owned(), "/b".to_owned()], None, None).is_err());
-        assert!(step(&["a".to_owned(), "/b".to_owned()], Some("../x"), None).is_err());
+        assert!(step(&["a".to_owned(), "/b".to_owned()], None, "/w").is_err());
+        assert!(step(&["a".to_owned(), "/b".to_owned()], Some("../x"), "/w").is_err());
     }
 }

@@ -23,18 +23,21 @@ pub(crate) mod envd;
 mod error;
 pub(crate) mod interpreter;
 mod list;
+mod logs;
 mod network;
 mod pause;
 pub(crate) mod reach;
 mod sandboxes;
 mod show;
+mod starts;
+mod steps;
 mod templates;
 mod volumes;
 
 use std::sync::Arc;
 
 use crate::rest::App;
-use crate::rest::routes::{Routes, any, get, post, put};
+use crate::rest::routes::{Routes, get, post, put};
 
 /// Where an agent of E2B's would listen inside. Nothing is forwarded to it: this daemon answers in its place.
 pub(crate) const ENVD_PORT: u16 = 49983;
@@ -61,8 +64,8 @@ pub(crate) fn routes() -> Routes<Arc<App>> {
         .route(&under("metrics"), get(sandboxes::metrics))
         .route(&under("fork"), post(branches::fork))
         .route(&under("snapshots"), post(branches::snapshot))
-        .route(&under("logs"), any(absent::logs))
-        .route("/v2/sandboxes/{sandbox}/logs", any(absent::logs))
+        .route(&under("logs"), get(logs::lines))
+        .route("/v2/sandboxes/{sandbox}/logs", get(logs::list))
         .route("/snapshots", get(branches::list))
         .merge(templates::routes())
         .merge(volumes::routes())

@@ -10,7 +10,9 @@ use axum::response::{IntoResponse, Response};
 use burrow_api::{CreateSandbox, ErrorCode};
 use burrow_catalog::{Idempotency, SandboxRow};
 use burrow_engine::{CreateOptions, EngineError, FromSnapshot, LeaseChange};
-use burrow_model::{AtTimeout, Lease, Lifetime, SandboxId, ShelfMount, Snapshot, State as SandboxState};
+use burrow_model::{
+    AtTimeout, Image, Lease, Lifetime, SandboxId, ShelfMount, Snapshot, State as SandboxState,
+};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,9 +20,9 @@ use serde_json::{Value, json};
 use super::body::{By, Given, Unknown, asks};
 use super::error::Refusal;
 use super::network::NetworkConfig;
-use super::reach;
 use super::show::{self, Host};
 use super::templates::{Found, find};
+use super::{reach, starts};
 use crate::convert;
 use crate::rest::auth::{Caller, Executor, Reader, UnboundExecutor};
 use crate::rest::input::{idempotency_key, pairs};
@@ -104,7 +106,13 @@ async fn create(
     let asked = Asked { volumes, ..Asked::of(wish, &app, timeout_seconds)? };
     let idempotency = idempotency_key(&headers)?.map(|key| Idempotency::of(&key, &body.bytes));
     let created = match find(&app, &caller, &asked.template).await? {
-        Found::Image(image) => from_image(&app, &caller, asked, image, idempotency).await?,
+        Found::Image(name) => {
+            let image = app.engine.find_image(caller.tenant(), &name).await?;
+            match starts::snapshot(&app, caller.tenant(), &image).await? {
+                Some(snapshot) => from_snapshot(&app, &caller, asked, snapshot, idempotency).await?,
+                None => from_image(&app, &caller, asked, (name, image), idempotency).await?,
+            }
+        }
         Found::Snapshot(snapshot) => from_snapshot(&app, &caller, asked, *snapshot, idempotency).await?,
     };
     if let Some(trace) = caller.trace() {
@@ -140,6 +148,8 @@ struct Asked {
     volumes: Vec<ShelfMount>,
     /// Only `connect` wakes it.
     wants_connect: bool,
+    /// The host that servers inside see.
+    mask: Option<String>,
 }
 
 impl Asked {
@@ -148,8 +158,6 @@ impl Asked {
         let bytes: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
         if metadata.len() > METADATA_MAX || bytes > METADATA_BYTES_MAX {
             let message =
-    /// The host that servers inside see.
-    mask: Option<String>,
                 format!("`metadata` has more than {METADATA_MAX} entries or {METADATA_BYTES_MAX} bytes");
             return Err(Refusal::invalid(message));
         }
@@ -164,6 +172,7 @@ impl Asked {
         let asked = wish.network.as_ref().and_then(|network| network.allow_public_traffic);
         let public = asked.unwrap_or(app.config.gateway.e2b_public_ports);
         let network = super::network::policy(wish.allow_internet_access, wish.network.as_ref())?;
+        let mask = wish.network.as_ref().map(NetworkConfig::mask).transpose()?.flatten();
         Ok(Self {
             template: wish.template,
             variables: wish.variables.unwrap_or_default(),
@@ -172,8 +181,8 @@ impl Asked {
             network,
             // They have to be looked up.
             volumes: Vec::new(),
-        let mask = wish.network.as_ref().map(NetworkConfig::mask).transpose()?.flatten();
             wants_connect,
+            mask,
         })
     }
 }
@@ -182,12 +191,12 @@ async fn from_image(
     app: &Arc<App>,
     caller: &Caller,
     asked: Asked,
-            mask,
-    image: String,
+    (name, image): (String, Image),
     idempotency: Option<Idempotency>,
 ) -> Result<SandboxRow, Refusal> {
     let usual = CreateSandbox {
-        image: Some(image),
+        image: Some(name),
+        user: starts::user(&image),
         env: asked.variables,
         labels: reach::labels(asked.wants_connect, asked.mask),
         ..CreateSandbox::default()
@@ -197,6 +206,7 @@ async fn from_image(
         convert::create_options(usual, defaults, app.engine.default_network(), app.engine.now_ms())?;
     let memory = convert::memory_spec(&app.engine, caller.tenant(), None, app.config.memory.remember).await?;
     let options = CreateOptions {
+        limits: starts::Sizes::of(&image).apply(options.limits),
         lifetime: Lifetime::Persistent { expires_ms: Some(asked.expires_ms) },
         network: asked.network,
         lease: Some(asked.lease),

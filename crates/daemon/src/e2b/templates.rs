@@ -10,9 +10,9 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body::By;
+use super::body::{By, Given, Unknown};
 use super::error::Refusal;
-use super::{ENVD_VERSION, absent, builds, copies, show};
+use super::{ENVD_VERSION, absent, branches, builds, copies, show, starts};
 use crate::convert;
 use crate::rest::auth::{Admin, Caller, Executor, Reader};
 use crate::rest::error::ApiError;
@@ -37,15 +37,15 @@ pub(super) fn routes() -> Routes<Arc<App>> {
         .route("/v3/templates", post(builds::request))
         .route("/templates/aliases/{template}", get(alias))
         .route("/templates/tags", post(builds::tag).delete(builds::untag))
-        .route(ONE, get(one).delete(remove).patch(absent::builds).post(absent::builds))
-        .route("/v2/templates/{template}", patch(absent::builds))
+        .route(ONE, get(one).delete(remove).patch(change).post(absent::builds))
+        .route("/v2/templates/{template}", patch(change))
         .route("/templates/{template}/tags", get(tags))
         .route("/templates/uploads/{upload}", put(copies::upload))
         .route("/templates/{template}/files/{hash}", get(copies::place))
         .route("/v2/templates/{template}/builds/{build}", post(builds::start))
         .route("/templates/{template}/builds/{build}", post(absent::builds))
         .route("/templates/{template}/builds/{build}/status", get(builds::status))
-        .route("/templates/{template}/builds/{build}/logs", get(absent::builds))
+        .route("/templates/{template}/builds/{build}/logs", get(builds::logs))
 }
 
 /// What a template is here.
@@ -125,7 +125,7 @@ async fn list(State(app): State<Arc<App>>, By(caller): By<Reader>) -> Result<Jso
 
 fn shown(app: &App, image: &Image) -> Value {
     let names: Vec<String> = image.names.iter().map(ToString::to_string).collect();
-    let limits = &app.config.defaults.limits;
+    let limits = starts::Sizes::of(image).apply(app.config.defaults.limits);
     let made = show::time(image.created_ms);
     json!({
         "templateID": names.first().cloned().unwrap_or_else(|| image.id.to_string()),
@@ -203,6 +203,29 @@ async fn alias(
     Ok(Json(json!({ "templateID": id, "public": false })))
 }
 
+#[derive(Debug, Deserialize)]
+struct Change {
+    #[serde(rename = "public")]
+    _public: Option<bool>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+/// Publishing a template changes nothing: all keys of this daemon see its templates already.
+async fn change(
+    State(app): State<Arc<App>>,
+    By(caller): By<Admin>,
+    By(Segments(path)): By<Segments<Path>>,
+    body: Given<Change>,
+) -> Result<Json<Value>, Refusal> {
+    body.value.unknown.refuse()?;
+    let names = match find(&app, &caller, &path.template).await? {
+        Found::Image(name) => vec![name],
+        Found::Snapshot(snapshot) => snapshot.name.iter().map(ToString::to_string).collect(),
+    };
+    Ok(Json(json!({ "names": names })))
+}
+
 /// Snapshots go with the scope of those who took them; images are the whole host's.
 async fn remove(
     State(app): State<Arc<App>>,
@@ -210,18 +233,21 @@ async fn remove(
     admin: Result<By<Admin>, Refusal>,
     By(Segments(path)): By<Segments<Path>>,
 ) -> Result<StatusCode, Refusal> {
-    let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
+    let (engine, tenant, whole) = (app.engine.clone(), caller.tenant().clone(), app.clone());
     let work = match find(&app, &caller, &path.template).await? {
         Found::Snapshot(snapshot) => {
             app.carry_out(async move { Ok(engine.delete_snapshot(&tenant, &snapshot.id).await?) }).await
         }
         Found::Image(name) => {
             admin?;
+            let app = app.clone();
             let work = async move {
+                let image = engine.find_image(&tenant, &name).await?;
                 engine.remove_image(&tenant, &name).await?;
+                starts::forget(&app, &tenant, &image).await;
                 Ok::<_, ApiError>(())
             };
-            app.see_through(work).await
+            whole.see_through(work).await
         }
     };
     work?;

@@ -75,7 +75,7 @@ pub(super) async fn read(State(app): State<Arc<App>>, request: Request) -> Resul
     let answer = async {
         let path = query.path.as_deref().ok_or_else(|| Refusal::invalid("`path` is missing"))?;
         let guest = inside.guest(&app).await?;
-        let path = inside.path(&guest, &inside.as_user()?, path).await?;
+        let path = inside.path(&guest, &inside.as_user(&guest)?, path).await?;
         let range = parts.headers.get(RANGE).and_then(|value| value.to_str().ok());
         Ok::<_, Refusal>(read_file(guest, path, range).await?)
     };
@@ -100,7 +100,7 @@ async fn written(app: &Arc<App>, parts: &mut Parts, body: &mut Option<Body>) -> 
     let written = async {
         let metadata = metadata_in(&parts.headers)?;
         let guest = inside.guest(app).await?;
-        let target = Target { user: inside.as_user()?, guest: &guest, inside: &inside, metadata };
+        let target = Target { user: inside.as_user(&guest)?, guest: &guest, inside: &inside, metadata };
         let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let kind = text(&CONTENT_TYPE);
         if kind.trim_start().to_ascii_lowercase().starts_with("multipart/form-data") {

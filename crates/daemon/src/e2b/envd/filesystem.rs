@@ -38,7 +38,7 @@ pub(super) async fn stat(
     Unary(request): Unary<PathRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
-    let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+    let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;
     Ok(Json(json!({ "entry": look(&guest, path).await? })))
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn make_directory(
     Unary(request): Unary<PathRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
-    let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+    let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;
     // With parents an existing one is fine to the guest, and news to E2B's clients.
     let there = guest.call::<FileEntry>(&Request::Stat { path: path.clone(), follow: true }).await;
     if there.is_ok() {
@@ -58,7 +58,7 @@ pub(super) async fn make_directory(
 }
 
 async fn made(guest: &Guest, inside: &Inside, path: String) -> Result<FileEntry, RpcError> {
-    let user = inside.as_user()?;
+    let user = inside.as_user(guest)?;
     let request = |user| Request::MakeDir { path: path.clone(), parents: true, mode: None, user };
     match guest.call(&request(Some(user.name.clone()))).await {
         Err(EngineError::Guest { source, .. }) if source.code == GuestCode::UnknownUser && !user.named => {
@@ -82,7 +82,7 @@ pub(super) async fn rename(
     Unary(request): Unary<MoveRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
-    let user = inside.as_user()?;
+    let user = inside.as_user(&guest)?;
     let from = inside.path(&guest, &user, &request.source).await?;
     let to = inside.path(&guest, &user, &request.destination).await?;
     let moved = match guest.call::<FileEntry>(&Request::Move { from: from.clone(), to: to.clone() }).await {
@@ -117,7 +117,7 @@ pub(super) async fn list(
         return Err(RpcError::invalid(format!("`depth` must be at most {}", listing::DEPTH_MAX)));
     }
     let guest = inside.guest(&app).await?;
-    let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+    let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;
     let shown = |found: FileEntry| entry::shown(&found, None);
     Ok(listing::listed(guest, path, depth, shown).await?)
 }
@@ -129,7 +129,7 @@ pub(super) async fn remove(
     Unary(request): Unary<PathRequest>,
 ) -> Result<Json<Value>, RpcError> {
     let guest = inside.guest(&app).await?;
-    let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+    let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;
     match guest.call::<()>(&Request::Remove { path, recursive: true }).await {
         Err(EngineError::Guest { source, .. }) if source.code == GuestCode::NotFound => Ok(Json(json!({}))),
         removed => {

@@ -31,15 +31,23 @@ pub(crate) struct Marks(Mutex<HashMap<SandboxId, Marked>>);
 #[derive(Debug)]
 struct Marked {
     generation: u64,
-    template: Arc<str>,
+    mark: Mark,
+}
+
+/// What commands of a sandbox need to know of it.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
+    pub(super) template: Arc<str>,
+    /// Whether the sandbox has a user of its own for commands that name none.
+    pub(super) has_user: bool,
 }
 
 impl Marks {
-    /// The template of a sandbox that has the files since it runs as this generation.
-    pub(super) fn template(&self, sandbox: &SandboxId, generation: Option<u64>) -> Option<Arc<str>> {
+    /// The mark of a sandbox that has the files since it runs as this generation.
+    pub(super) fn of(&self, sandbox: &SandboxId, generation: Option<u64>) -> Option<Mark> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let marked = known.get(sandbox).filter(|marked| Some(marked.generation) == generation)?;
-        Some(Arc::clone(&marked.template))
+        Some(marked.mark.clone())
     }
 
     fn remember(&self, sandbox: SandboxId, marked: Marked) {
@@ -51,12 +59,12 @@ impl Marks {
     }
 }
 
-/// Puts the files in place, unless they are. Answers with the sandbox's template.
-pub(super) async fn put(app: &App, guest: &Guest) -> Arc<str> {
+/// Puts the files in place, unless they are.
+pub(super) async fn put(app: &App, guest: &Guest) -> Mark {
     let row = guest.sandbox();
     let generation = app.engine.running(&row.tenant, &row.id);
-    if let Some(template) = app.marks.template(&row.id, generation) {
-        return template;
+    if let Some(mark) = app.marks.of(&row.id, generation) {
+        return mark;
     }
     let template: Arc<str> = row.spec.image.to_string().into();
     let variables = variables(&row.id, &template);
@@ -77,10 +85,11 @@ pub(super) async fn put(app: &App, guest: &Guest) -> Arc<str> {
     for failed in join_all(writes).await.into_iter().filter_map(Result::err) {
         tracing::debug!(sandbox = %row.id, code = failed.code().as_str(), "could not write a file of `{FOLDER}`");
     }
+    let mark = Mark { template, has_user: row.spec.user.is_some() };
     if let Some(generation) = generation {
-        app.marks.remember(row.id.clone(), Marked { generation, template: Arc::clone(&template) });
+        app.marks.remember(row.id.clone(), Marked { generation, mark: mark.clone() });
     }
-    template
+    mark
 }
 
 /// The variables of every command.
@@ -101,11 +110,13 @@ mod tests {
     #[test]
     fn a_sandbox_that_was_started_again_is_marked_again() {
         let (marks, sandbox) = (Marks::default(), SandboxId::generate());
-        assert_eq!(marks.template(&sandbox, Some(1)), None);
-        marks.remember(sandbox.clone(), Marked { generation: 1, template: "base".into() });
-        assert_eq!(marks.template(&sandbox, Some(1)).as_deref(), Some("base"));
-        assert_eq!(marks.template(&sandbox, Some(2)), None);
-        assert_eq!(marks.template(&sandbox, None), None, "it does not run");
+        assert!(marks.of(&sandbox, Some(1)).is_none());
+        let mark = Mark { template: "base".into(), has_user: true };
+        marks.remember(sandbox.clone(), Marked { generation: 1, mark });
+        let known = marks.of(&sandbox, Some(1)).unwrap();
+        assert_eq!((&*known.template, known.has_user), ("base", true));
+        assert!(marks.of(&sandbox, Some(2)).is_none());
+        assert!(marks.of(&sandbox, None).is_none(), "it does not run");
         let set = variables(&sandbox, "base");
         assert_eq!((set["E2B_SANDBOX"].as_str(), set["E2B_SANDBOX_ID"].as_str()), ("true", sandbox.as_str()));
         assert_eq!((set.len(), set["E2B_TEMPLATE_ID"].as_str()), (4, "base"));

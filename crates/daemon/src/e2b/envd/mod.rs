@@ -124,7 +124,7 @@ async fn health(_: Inside) -> StatusCode {
 pub(super) struct Inside {
     tenant: TenantId,
     sandbox: SandboxId,
-    /// As it was named; [`DEFAULT_USER`] where it was not.
+    /// As it was named; see [`Inside::as_user`] where it was not.
     user: Option<String>,
     /// How long the client waits.
     timeout: Option<Duration>,
@@ -239,11 +239,16 @@ impl Inside {
         self
     }
 
-    /// Who it is done as. Images need not have the usual one.
-    fn as_user(&self) -> Result<User, ApiError> {
-        match &self.user {
-            Some(name) => convert::user("username", name).map(|()| User { name: name.clone(), named: true }),
-            None => Ok(User { name: DEFAULT_USER.to_owned(), named: false }),
+    /// Who it is done as: the user that was named, else the sandbox's own, else the usual one, which images need not have.
+    fn as_user(&self, guest: &Guest) -> Result<User, ApiError> {
+        let own = guest.sandbox().spec.user.as_deref();
+        let own = own.map(|user| user.split(':').next().unwrap_or_default().to_owned());
+        match (&self.user, own) {
+            (Some(name), _) => {
+                convert::user("username", name).map(|()| User { name: name.clone(), named: true })
+            }
+            (None, Some(name)) => Ok(User { name, named: true }),
+            (None, None) => Ok(User { name: DEFAULT_USER.to_owned(), named: false }),
         }
     }
 
@@ -267,7 +272,7 @@ impl Inside {
 #[derive(Clone, Debug)]
 struct User {
     name: String,
-    /// By the client: then there is no other.
+    /// By the client or by the sandbox's template: then there is no other.
     named: bool,
 }
 

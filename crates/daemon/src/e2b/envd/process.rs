@@ -121,12 +121,12 @@ async fn begin(
     let began = Instant::now();
     // What a stop ended is started by this use as by every other.
     let running = app.engine.running(&inside.tenant, &inside.sandbox);
-    let template = match app.marks.template(&inside.sandbox, running) {
-        Some(template) => template,
+    let mark = match app.marks.of(&inside.sandbox, running) {
+        Some(mark) => mark,
         None => marks::put(app, &inside.guest(app).await?).await,
     };
     let mut options = options(inside, &request)?;
-    for (name, value) in marks::variables(&inside.sandbox, &template) {
+    for (name, value) in marks::variables(&inside.sandbox, &mark.template) {
         options.env.entry(name).or_insert(value);
     }
     if let Some(cwd) = options.workdir.take() {
@@ -134,7 +134,7 @@ async fn begin(
     }
     let told = ExecTrace::by(inside.trace.clone(), &options);
     let secrets = burrow_memory::remember::secret_values(&options.env);
-    let started = run(app, inside, options).await?;
+    let started = run(app, inside, options, mark.has_user).await?;
     app.metrics.exec_started(began.elapsed());
     told.began(app, &inside.tenant, &inside.sandbox, &started.id).await;
     app.remembering.given(&started.id, secrets);
@@ -170,14 +170,27 @@ async fn place(app: &App, inside: &Inside, cwd: &str) -> Result<String, RpcError
         return Ok(cwd.to_owned());
     }
     let guest = inside.guest(app).await?;
-    let user = inside.as_user()?;
+    let user = inside.as_user(&guest)?;
     Ok(inside.path(&guest, &user, cwd).await?)
 }
 
-/// As the usual user, unless the image has no such user and nobody asked for it.
-async fn run(app: &App, inside: &Inside, options: ExecOptions) -> Result<StartedExec, RpcError> {
+/// As the user that was named, else the sandbox's own, else the usual user if the image has it, else the image's.
+async fn run(
+    app: &App,
+    inside: &Inside,
+    options: ExecOptions,
+    has_user: bool,
+) -> Result<StartedExec, RpcError> {
     let engine = &app.engine;
-    if options.user.is_some() {
+    if let Some(name) = options.user.clone() {
+        return match engine.exec(&inside.tenant, &inside.sandbox, options).await {
+            Err(EngineError::Guest { source, .. }) if source.code == GuestCode::UnknownUser => {
+                Err(RpcError::new(RpcCode::Unauthenticated, format!("invalid username: '{name}'")))
+            }
+            started => Ok(started?),
+        };
+    }
+    if has_user {
         return Ok(engine.exec(&inside.tenant, &inside.sandbox, options).await?);
     }
     let usual = ExecOptions { user: Some(super::DEFAULT_USER.to_owned()), ..options.clone() };

@@ -66,7 +66,7 @@ struct Watch {
 impl Watch {
     async fn open(app: &Arc<App>, inside: &Inside, request: &WatchRequest) -> Result<Self, RpcError> {
         let guest = inside.guest(app).await?;
-        let path = inside.path(&guest, &inside.as_user()?, &request.path).await?;
+        let path = inside.path(&guest, &inside.as_user(&guest)?, &request.path).await?;
         let found: FileEntry = guest.call(&Request::Stat { path: path.clone(), follow: true }).await?;
         check_directory(&path, found.kind)?;
         let watch = WatchFiles { path: path.clone(), recursive: request.recursive };

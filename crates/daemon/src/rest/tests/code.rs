@@ -252,8 +252,8 @@ async fn e2b_clients_run_code_by_token_or_key_also_where_ports_are_public() {
         let answer = execute(&world, id, &headers).await.expect(200);
         assert_eq!(String::from_utf8_lossy(&answer.body), LINES, "as the bridge says it");
     }
-    assert_eq!(execute(&world, id, &[]).await.status, 403);
-    assert_eq!(execute(&world, id, &[("x-access-token", "bst_nonsense")]).await.status, 403);
+    assert_eq!(execute(&world, id, &[]).await.status, 401);
+    assert_eq!(execute(&world, id, &[("x-access-token", "bst_nonsense")]).await.status, 401);
     assert_eq!(execute(&world, "nonsense", &[("x-access-token", token)]).await.status, 502);
     let read = world.new_key(Scope::Read, None).await;
     assert_eq!(execute(&world, id, &[("x-api-key", &read)]).await.status, 403);

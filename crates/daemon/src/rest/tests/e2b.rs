@@ -73,7 +73,7 @@ async fn errors_come_in_the_form_its_clients_read() {
     ] {
         refused(&world.send_json("POST", "/v2/sandboxes", body).await, status);
     }
-    for path in ["/secrets", "/teams", "/v2/sandboxes/x/logs"] {
+    for path in ["/secrets", "/teams"] {
         refused(&world.send("GET", path).await, 501);
     }
     let unknown = burrow_model::SandboxId::generate();
@@ -149,6 +149,93 @@ async fn ports_are_private_unless_the_client_asks_for_more() {
             world.send("GET", &format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap())).await.json();
         assert_eq!(info["network"]["allowPublicTraffic"], json!(public));
     }
+}
+
+#[tokio::test]
+async fn a_private_port_answers_as_e2bs_proxy_does() {
+    let world = World::new().await;
+    let (id, _) = made(&world).await;
+    let ask = |host: String, header: Option<(&'static str, &'static str)>| {
+        let mut request = Request::get("/").header("host", host);
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        world.raw(request.body(Body::empty()).unwrap())
+    };
+    let host = format!("8000-{id}.localhost");
+    let answer = ask(host.clone(), None).await.expect(403).json();
+    assert_eq!((&answer["sandboxId"], &answer["code"]), (&json!(id), &json!(403)));
+    assert!(
+        answer["message"].as_str().unwrap().ends_with("'e2b-traffic-access-token' is missing"),
+        "{answer}"
+    );
+    let answer =
+        ask(host.clone(), Some(("e2b-traffic-access-token", "bst_nonsense"))).await.expect(403).json();
+    assert!(answer["message"].as_str().unwrap().ends_with("is invalid"), "{answer}");
+    // A key that opens nothing is told so by Burrow.
+    ask(host, Some(("x-burrow-key", "nonsense"))).await.expect(401);
+    // So is everyone at a sandbox that no client of E2B knows.
+    let own = world.sandbox("own").await;
+    ask(format!("8000-{own}.localhost"), None).await.expect(401);
+    ask(format!("8000-{}.localhost", burrow_model::SandboxId::generate()), None).await.expect(401);
+}
+
+#[tokio::test]
+async fn a_masked_host_is_kept_with_the_sandbox() {
+    let world = World::new().await;
+    let make = |mask: &str| {
+        let body = json!({ "templateID": "base", "network": { "maskRequestHost": mask } });
+        world.send_json("POST", "/v2/sandboxes", body.to_string())
+    };
+    let made = make("localhost:${PORT}").await.expect(201).json();
+    let info = world.send("GET", &format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap())).await.json();
+    assert_eq!(info["network"]["maskRequestHost"], json!("localhost:${PORT}"));
+    refused(&make("a b").await, 400);
+}
+
+#[tokio::test]
+async fn snapshots_have_names_of_e2bs_alphabet() {
+    let world = World::new().await;
+    let (id, _) = made(&world).await;
+    let path = format!("/sandboxes/{id}/snapshots");
+    let taken = world.send_json("POST", &path, r#"{"name": "My_Snap"}"#).await.expect(201).json();
+    assert_eq!(taken["names"], json!(["my_snap"]));
+    let listed = world.send("GET", "/snapshots?name=my_snap").await.expect(200).json();
+    assert_eq!(listed[0]["snapshotID"], taken["snapshotID"]);
+    assert_eq!(world.send("GET", "/snapshots?name=my-snap").await.expect(200).json(), json!([]));
+    let alias = world.send("GET", "/templates/aliases/my_snap").await.expect(200).json();
+    assert_eq!(alias["templateID"], taken["snapshotID"]);
+    world.send_json("POST", "/v2/sandboxes", r#"{"templateID": "my_snap:default"}"#).await.expect(201);
+    refused(&world.send_json("POST", &path, r#"{"name": "my snap"}"#).await, 400);
+    world.send("DELETE", "/templates/my_snap").await.expect(204);
+}
+
+#[tokio::test]
+async fn the_log_of_a_sandbox_has_its_commands() {
+    let world = World::new().await;
+    let (id, _) = made(&world).await;
+    let exec = json!({ "argv": ["false"], "wait": false });
+    world.send_json("POST", &format!("/v1/sandboxes/{id}/execs"), exec.to_string()).await;
+    // Execs are recorded a moment later; whoever reads events waits for that.
+    world.events_of(&id).await;
+    let logs = world.send("GET", &format!("/v2/sandboxes/{id}/logs")).await.expect(200).json();
+    let messages: Vec<_> = logs["logs"].as_array().unwrap().iter().map(|entry| &entry["message"]).collect();
+    assert!(
+        messages.contains(&&json!("Sandbox created")) && messages.contains(&&json!("Process started")),
+        "{logs}"
+    );
+    let lines = world.send("GET", &format!("/sandboxes/{id}/logs?limit=1")).await.expect(200).json();
+    let line: Value = serde_json::from_str(lines["logs"][0]["line"].as_str().unwrap()).unwrap();
+    assert_eq!((&line["level"], lines["logs"].as_array().unwrap().len()), (&json!("info"), 1), "{lines}");
+    refused(&world.send("GET", "/sandboxes/sbxnone/logs").await, 404);
+}
+
+#[tokio::test]
+async fn publishing_a_template_is_accepted() {
+    let world = World::new().await;
+    world.send_json("PATCH", "/templates/base", r#"{"public": true}"#).await.expect(200);
+    refused(&world.send_json("PATCH", "/v2/templates/no-such", r#"{"public": false}"#).await, 404);
+    refused(&world.send_json("PATCH", "/templates/base", r#"{"newer": true}"#).await, 501);
 }
 
 #[tokio::test]
