@@ -66,6 +66,15 @@ struct Request {
 /// What a sandbox may have held when it was copied, by the id of the sandbox: before and after a change of it.
 type Changing = BTreeMap<String, [Words; 2]>;
 
+/// A snapshot that was not there before.
+pub(super) struct FoundSnapshot {
+    id: String,
+    /// The sandbox it was taken of.
+    of: String,
+    kind: String,
+    words: Words,
+}
+
 /// How a request ended.
 enum Ended {
     Acknowledged,
@@ -298,7 +307,18 @@ impl Life {
             }
         }
         self.find_children(&requests, &rows, &changing);
-        self.find_snapshots(&before, &changing);
+        let snapshots = self.find_snapshots(&before, &changing);
+        for (request, _) in
+            requests.iter().zip(&ended).filter(|(_, ended)| matches!(ended, Ended::Acknowledged))
+        {
+            let child = |(id, row): (&String, &Value)| {
+                !before.contains_key(id) && row["origin"]["sandbox"] == *request.id
+            };
+            let snapshot = |found: &FoundSnapshot| found.of == request.id && found.kind == "manual";
+            let forked = !matches!(request.operation, Operation::Fork) || rows.iter().any(child);
+            let taken = !matches!(request.operation, Operation::Snapshot) || snapshots.iter().any(snapshot);
+            assert!(forked && taken, "{} was acknowledged, and is not there, {what}", request.shown());
+        }
         what
     }
 
@@ -440,27 +460,27 @@ impl Life {
     }
 
     /// Takes in snapshots that requests have taken of sandboxes as they were `before`. Removes some if there are many.
-    fn find_snapshots(&mut self, before: &BTreeMap<String, Held>, changing: &Changing) {
-        for (id, (kind, words)) in self.learn_snapshots(before, changing) {
-            if kind != "fork" {
-                self.snapshots.insert(id, words);
-            }
+    fn find_snapshots(&mut self, before: &BTreeMap<String, Held>, changing: &Changing) -> Vec<FoundSnapshot> {
+        let found = self.learn_snapshots(before, changing);
+        for snapshot in found.iter().filter(|snapshot| snapshot.kind != "fork") {
+            self.snapshots.insert(snapshot.id.clone(), snapshot.words.clone());
         }
         while self.snapshots.len() > SNAPSHOTS_MAX {
             let snapshot = self.some_snapshot().expect("there are several");
             self.daemon.ok(&["snapshot", "rm", &snapshot]);
             self.snapshots.remove(&snapshot);
         }
+        found
     }
 
     /// Remembers every new snapshot for merges, also those that only forks use: all were taken of sandboxes as they were
-    /// `before`, or as they may have been while they changed. Answers them with their kinds.
+    /// `before`, or as they may have been while they changed.
     pub(super) fn learn_snapshots(
         &mut self,
         before: &BTreeMap<String, Held>,
         changing: &Changing,
-    ) -> BTreeMap<String, (String, Words)> {
-        let mut found = BTreeMap::new();
+    ) -> Vec<FoundSnapshot> {
+        let mut found = Vec::new();
         for row in self.daemon.json(&["snapshot", "ls", "--all", "--json"]).as_array().unwrap() {
             let id = text(&row["id"]);
             if self.past.contains_key(&id) {
@@ -479,7 +499,7 @@ impl Life {
                 assert!(possible.contains(&words), "{id} of {of} is {words:?}, and none of {possible:?}");
             }
             self.past.insert(id.clone(), Past { files: words.files.clone(), family: held.family });
-            found.insert(id, (text(&row["kind"]), words));
+            found.push(FoundSnapshot { id, of, kind: text(&row["kind"]), words });
         }
         found
     }
