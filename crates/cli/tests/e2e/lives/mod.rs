@@ -24,13 +24,14 @@ use model::{Files, Held, Past, Random, Words, counted};
 use processes::Victim;
 
 const SEEDS: [u64; 2] = [1, 0xb077_0e5e];
-const STEPS: usize = 50;
+const STEPS: usize = 40;
 const SANDBOXES_MAX: usize = 4;
 const SNAPSHOTS_MAX: usize = 5;
 
 /// Seeds of `make test-all`, which has the time.
 const MORE_SEEDS: u64 = 20;
 const MORE_FROM: u64 = 1000;
+const MORE_STEPS: usize = 100;
 
 /// So often the egress process may die under one daemon before the test waits for the next one. The daemon pauses twice as
 /// long before each, and a request waits only seconds for one.
@@ -389,6 +390,6 @@ fn random_lives_of_real_sandboxes_match_the_model() {
     let all = std::env::var_os("BURROW_TEST_ALL").map_or(0, |_| MORE_SEEDS);
     let from = number("BURROW_TEST_LIVES_FROM").unwrap_or(MORE_FROM);
     for seed in from..from + more.unwrap_or(all) {
-        live(seed, 2 * STEPS);
+        live(seed, MORE_STEPS);
     }
 }
