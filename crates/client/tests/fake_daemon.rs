@@ -451,13 +451,13 @@ async fn an_exec_that_echoes_its_input_does_not_deadlock_with_us() {
 async fn output_sent_before_the_daemon_closed_is_read_though_input_fails() {
     let end = Arc::new(tokio::sync::Notify::new());
     let (closed, mut is_closed) = tokio::sync::mpsc::channel(1);
-    let told = end.clone();
+    let ending = end.clone();
     let client = daemon(move |count, request| {
         assert_eq!(count, 0, "the client must not attach again");
-        let (told, closed) = (told.clone(), closed.clone());
+        let (ending, closed) = (ending.clone(), closed.clone());
         async move {
             websocket(request, |mut socket| async move {
-                told.notified().await;
+                ending.notified().await;
                 socket.send(output(0, "its last words")).await.unwrap();
                 socket.send(exit()).await.unwrap();
                 // With input unread, which resets the connection.

@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use super::body::{By, Given, Unknown, asks};
 use super::copies;
 use super::error::Refusal;
+use super::logs::{LINES_AT_ONCE, LogQuery};
 use super::show::time;
 use super::starts::{self, Commands, Sizes, Starting};
 use super::steps::{Instruction, Plan, Start};
@@ -40,9 +41,6 @@ const BUILDS_MAX: usize = 256;
 /// Lines of one build, each cut to so many characters.
 const LINES_MAX: usize = 10_000;
 const LINE_CHARACTERS_MAX: usize = 2_000;
-
-/// Lines of one answer.
-const LINES_AT_ONCE: usize = 100;
 
 /// What E2B's own clients begin with when nobody says.
 const USUAL_BASE: &str = "e2bdev/base";
@@ -185,10 +183,10 @@ pub(super) async fn request(
     });
     let (tenant, stage) = (caller.tenant().clone(), Stage::Waiting);
     let NewTemplate { cpu_count, memory_mb, .. } = body.value;
-    let (sizes, told) = Sizes::within(cpu_count, memory_mb, &app.config.bounds.limits);
+    let (sizes, warning) = Sizes::within(cpu_count, memory_mb, &app.config.bounds.limits);
     let mut build = Build { id, tenant, name, tags, sizes, stage, lines: Vec::new() };
-    if let Some(told) = told {
-        build.log(app.engine.now_ms(), "warn", &told);
+    if let Some(warning) = warning {
+        build.log(app.engine.now_ms(), "warn", &warning);
     }
     app.builds.add(build)?;
     Ok((StatusCode::ACCEPTED, Json(shown)).into_response())
@@ -208,6 +206,14 @@ pub(super) struct BuildPath {
     #[serde(rename = "template")]
     _template: String,
     build: String,
+}
+
+impl BuildPath {
+    /// The build, if it is the caller's.
+    fn build_in<'a>(&self, all: &'a VecDeque<Build>, caller: &Caller) -> Result<&'a Build, Refusal> {
+        let own = all.iter().find(|build| build.id == self.build && build.tenant == *caller.tenant());
+        own.ok_or_else(unknown)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -481,8 +487,7 @@ pub(super) async fn status(
     let offset = pairs(&uri)?.into_iter().find(|(name, _)| name == "logsOffset");
     let offset = offset.and_then(|(_, value)| value.parse::<usize>().ok()).unwrap_or(0);
     let all = app.builds.lock();
-    let own = all.iter().find(|build| build.id == path.build && build.tenant == *caller.tenant());
-    let build = own.ok_or_else(unknown)?;
+    let build = path.build_in(&all, &caller)?;
     let lines: Vec<&Value> = build.lines.iter().skip(offset).take(LINES_AT_ONCE).collect();
     let texts: Vec<&Value> = lines.iter().map(|line| &line["message"]).collect();
     let status = match build.stage {
@@ -511,51 +516,10 @@ pub(super) async fn logs(
     By(Segments(path)): By<Segments<BuildPath>>,
 ) -> Result<Json<Value>, Refusal> {
     caller.unbound()?;
-    let question = LogQuestion::of(&uri)?;
+    let query = LogQuery::of(&uri)?;
     let all = app.builds.lock();
-    let own = all.iter().find(|build| build.id == path.build && build.tenant == *caller.tenant());
-    let lines = own.ok_or_else(unknown)?.lines.iter().cloned();
-    Ok(Json(json!({ "logs": question.answer(lines.collect()) })))
-}
-
-/// Which lines of a log a client wants.
-#[derive(Debug)]
-pub(super) struct LogQuestion {
-    cursor_ms: Option<u64>,
-    limit: usize,
-    backward: bool,
-}
-
-impl LogQuestion {
-    /// As older clients name it, `start`; as newer ones do, `cursor`.
-    pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
-        let mut question = Self { cursor_ms: None, limit: LINES_AT_ONCE, backward: false };
-        for (key, value) in pairs(uri)? {
-            match key.as_str() {
-                "start" | "cursor" => question.cursor_ms = value.parse().ok(),
-                "limit" => question.limit = value.parse().unwrap_or(LINES_AT_ONCE).min(LINES_MAX),
-                "direction" => question.backward = value == "backward",
-                _ => {}
-            }
-        }
-        Ok(question)
-    }
-
-    /// Lines have their `timestamp` as RFC 3339 has it, which is in the order of time.
-    pub(super) fn answer(&self, lines: Vec<Value>) -> Vec<Value> {
-        let cursor = self.cursor_ms.map(time);
-        let fits = |line: &Value| match (&cursor, line["timestamp"].as_str()) {
-            (Some(cursor), Some(at)) if self.backward => at <= cursor.as_str(),
-            (Some(cursor), Some(at)) => at >= cursor.as_str(),
-            (_, _) => true,
-        };
-        let mut lines: Vec<Value> = lines.into_iter().filter(fits).collect();
-        if self.backward {
-            lines.reverse();
-        }
-        lines.truncate(self.limit);
-        lines
-    }
+    let lines = path.build_in(&all, &caller)?.lines.clone();
+    Ok(Json(json!({ "logs": query.select(lines) })))
 }
 
 #[derive(Debug, Deserialize)]
@@ -600,20 +564,6 @@ pub(super) async fn untag(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_log_is_read_from_either_end() {
-        let lines: Vec<Value> = (0..5).map(|ms| json!({ "timestamp": time(ms), "message": ms })).collect();
-        let ask = |query: &str| {
-            let uri: Uri = format!("/x?{query}").parse().unwrap();
-            let answer = LogQuestion::of(&uri).unwrap().answer(lines.clone());
-            answer.iter().map(|line| line["message"].as_u64().unwrap()).collect::<Vec<_>>()
-        };
-        assert_eq!(ask(""), [0, 1, 2, 3, 4]);
-        assert_eq!(ask("start=3"), [3, 4]);
-        assert_eq!(ask("cursor=1&limit=2"), [1, 2]);
-        assert_eq!(ask("cursor=3&limit=2&direction=backward"), [3, 2]);
-    }
 
     #[test]
     fn ids_of_builds_are_uuids_and_tags_belong_to_a_name() {

@@ -1,4 +1,5 @@
-//! The log of a sandbox: when it was created and started, and the commands that ran in it. Their output is not part of it.
+//! Logs as E2B's clients ask for them. The log of a sandbox: when it was created and started, and the commands that ran in it,
+//! without their output.
 
 use std::sync::Arc;
 
@@ -9,12 +10,16 @@ use http::Uri;
 use serde_json::{Value, json};
 
 use super::body::By;
-use super::builds::LogQuestion;
 use super::error::Refusal;
 use super::sandboxes::Path;
 use super::show::time;
 use crate::rest::auth::{Caller, Reader};
+use crate::rest::input::pairs;
 use crate::rest::{App, Segments};
+
+/// Lines of one response, where the client does not say how many.
+pub(super) const LINES_AT_ONCE: usize = 100;
+const LINES_MAX: usize = 10_000;
 
 /// As older clients read it: every line is JSON.
 pub(super) async fn lines(
@@ -23,7 +28,7 @@ pub(super) async fn lines(
     uri: Uri,
     By(Segments(path)): By<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
-    let entries = LogQuestion::of(&uri)?.answer(entries(&app, &caller, &path).await?);
+    let entries = LogQuery::of(&uri)?.select(entries(&app, &caller, &path).await?);
     let line = |entry: &Value| {
         let mut line = entry["fields"].clone();
         line["level"] = entry["level"].clone();
@@ -42,7 +47,7 @@ pub(super) async fn list(
     By(Segments(path)): By<Segments<Path>>,
 ) -> Result<Json<Value>, Refusal> {
     let entries = entries(&app, &caller, &path).await?;
-    Ok(Json(json!({ "logs": LogQuestion::of(&uri)?.answer(entries) })))
+    Ok(Json(json!({ "logs": LogQuery::of(&uri)?.select(entries) })))
 }
 
 /// Oldest first; of the commands, the latest thousand.
@@ -50,8 +55,8 @@ async fn entries(app: &App, caller: &Caller, path: &Path) -> Result<Vec<Value>, 
     let row = path.row(app, caller).await?;
     let page = PageRequest { cursor: None, limit: PAGE_LIMIT_MAX };
     let execs = app.engine.catalog().list_execs(caller.tenant(), &row.id, page).await?;
-    let mut entries = life(&row);
-    entries.extend(execs.rows.iter().flat_map(|exec| told(&row, exec)));
+    let mut entries = of_sandbox(&row);
+    entries.extend(execs.rows.iter().flat_map(|exec| of_exec(&row, exec)));
     entries.sort_by(|a, b| a["timestamp"].as_str().cmp(&b["timestamp"].as_str()));
     Ok(entries)
 }
@@ -60,14 +65,14 @@ fn entry(at_ms: u64, level: &str, message: &str, fields: Value) -> Value {
     json!({ "timestamp": time(at_ms), "level": level, "message": message, "fields": fields })
 }
 
-fn life(row: &SandboxRow) -> Vec<Value> {
+fn of_sandbox(row: &SandboxRow) -> Vec<Value> {
     let fields = json!({ "logger": "sandbox", "sandboxID": row.id });
     let mut entries = vec![entry(row.created_ms, "info", "Sandbox created", fields.clone())];
     entries.extend(row.started_ms.map(|at_ms| entry(at_ms, "info", "Sandbox started", fields)));
     entries
 }
 
-fn told(row: &SandboxRow, exec: &ExecRow) -> Vec<Value> {
+fn of_exec(row: &SandboxRow, exec: &ExecRow) -> Vec<Value> {
     let command = exec.argv.join(" ");
     let mut fields = json!({ "logger": "process", "sandboxID": row.id, "exec": exec.id, "cmd": command });
     let mut entries = vec![entry(exec.started_ms, "info", "Process started", fields.clone())];
@@ -77,4 +82,63 @@ fn told(row: &SandboxRow, exec: &ExecRow) -> Vec<Value> {
         entries.push(entry(at_ms, if failed { "warn" } else { "info" }, "Process ended", fields));
     }
     entries
+}
+
+/// Which lines of a log a client wants.
+#[derive(Debug)]
+pub(super) struct LogQuery {
+    cursor_ms: Option<u64>,
+    limit: usize,
+    backward: bool,
+}
+
+impl LogQuery {
+    /// Older clients call the time `start`, newer ones `cursor`.
+    pub(super) fn of(uri: &Uri) -> Result<Self, Refusal> {
+        let mut query = Self { cursor_ms: None, limit: LINES_AT_ONCE, backward: false };
+        for (key, value) in pairs(uri)? {
+            match key.as_str() {
+                "start" | "cursor" => query.cursor_ms = value.parse().ok(),
+                "limit" => query.limit = value.parse().unwrap_or(LINES_AT_ONCE).min(LINES_MAX),
+                "direction" => query.backward = value == "backward",
+                _ => {}
+            }
+        }
+        Ok(query)
+    }
+
+    /// Timestamps are RFC 3339, so comparing them as text compares times.
+    pub(super) fn select(&self, lines: Vec<Value>) -> Vec<Value> {
+        let cursor = self.cursor_ms.map(time);
+        let fits = |line: &Value| match (&cursor, line["timestamp"].as_str()) {
+            (Some(cursor), Some(at)) if self.backward => at <= cursor.as_str(),
+            (Some(cursor), Some(at)) => at >= cursor.as_str(),
+            (_, _) => true,
+        };
+        let mut lines: Vec<Value> = lines.into_iter().filter(fits).collect();
+        if self.backward {
+            lines.reverse();
+        }
+        lines.truncate(self.limit);
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_read_from_either_end() {
+        let lines: Vec<Value> = (0..5).map(|ms| json!({ "timestamp": time(ms), "message": ms })).collect();
+        let ask = |query: &str| {
+            let uri: Uri = format!("/x?{query}").parse().unwrap();
+            let answer = LogQuery::of(&uri).unwrap().select(lines.clone());
+            answer.iter().map(|line| line["message"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(ask(""), [0, 1, 2, 3, 4]);
+        assert_eq!(ask("start=3"), [3, 4]);
+        assert_eq!(ask("cursor=1&limit=2"), [1, 2]);
+        assert_eq!(ask("cursor=3&limit=2&direction=backward"), [3, 2]);
+    }
 }

@@ -15,6 +15,7 @@ use burrow_api::{CreateExec, CreateSandbox, StdinMode};
 use burrow_engine::{CreateOptions, EngineError, SnapshotOptions, StartedExec};
 use burrow_guest::client::GuestError;
 use burrow_guest::protocol::{AttachNotice, ExecOutcome, ExecState, Frame, ReadMode};
+use burrow_images::recipe::Run;
 use burrow_model::{
     BUILD_LABEL, Image, ImageId, ImageName, Lifetime, Limits, NetworkPolicy, SandboxId, Snapshot,
     SnapshotKind, TenantId,
@@ -45,9 +46,6 @@ const READY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A start sandbox that a crash left behind is deleted after this time.
 const SANDBOX_TIME_MAX_MS: u64 = 60 * 60 * 1000;
-
-/// Runs `$0` by bash where the image has it.
-const SHELL: &str = "if [ -x /bin/bash ]; then exec /bin/bash -c \"$0\"; fi; exec /bin/sh -c \"$0\"";
 
 /// The commands of one template. At least one of them is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,11 +96,11 @@ impl Sizes {
             ram_mib: ram.map(|ram| ram.min(max.ram_mib)),
         };
         let less = sizes != Self { cpu_millis: cpu, ram_mib: ram };
-        let told = less.then(|| {
+        let warning = less.then(|| {
             let (cores, ram) = (f64::from(max.cpu_millis) / 1000.0, max.ram_mib);
             format!("the template asks for more than sandboxes may have here: at most {cores} cores and {ram} MiB of RAM")
         });
-        (sizes, told)
+        (sizes, warning)
     }
 
     pub(super) fn of(image: &Image) -> Self {
@@ -293,7 +291,7 @@ impl Starting<'_> {
 
     async fn exec(&self, sandbox: &SandboxId, command: &str, mode: ReadMode) -> Result<StartedExec, Refusal> {
         let request = CreateExec {
-            argv: ["/bin/sh", "-c", SHELL, command].map(str::to_owned).to_vec(),
+            argv: Run::Bash(command.to_owned()).argv(),
             stdin: StdinMode::Null,
             ..CreateExec::default()
         };
@@ -302,13 +300,13 @@ impl Starting<'_> {
         Ok(self.app.engine.exec(self.tenant, sandbox, options).await?)
     }
 
-    /// Reads a command's output to its end; logs it with the word `told` in front, if there is one.
-    async fn read(&self, started: StartedExec, told: Option<&str>) -> Result<ExecOutcome, Refusal> {
+    /// Reads a command's output to its end; logs each line with `label` in front, if there is one.
+    async fn read(&self, started: StartedExec, label: Option<&str>) -> Result<ExecOutcome, Refusal> {
         let (guest, mut connection) = (started.guest, started.connection);
         loop {
             match connection.next().await.map_err(|error| guest.error(error))? {
-                Some(Frame::Stdout { bytes, .. }) => self.output(told, "stdout", &bytes),
-                Some(Frame::Stderr { bytes, .. }) => self.output(told, "stderr", &bytes),
+                Some(Frame::Stdout { bytes, .. }) => self.output(label, "stdout", &bytes),
+                Some(Frame::Stderr { bytes, .. }) => self.output(label, "stderr", &bytes),
                 Some(Frame::Control(json)) => {
                     let notice = burrow_guest::client::parse(&json).map_err(|error| guest.error(error))?;
                     if let AttachNotice::Exit(info) = notice
@@ -323,10 +321,10 @@ impl Starting<'_> {
         }
     }
 
-    fn output(&self, told: Option<&str>, stream: &str, bytes: &[u8]) {
-        let Some(told) = told else { return };
+    fn output(&self, label: Option<&str>, stream: &str, bytes: &[u8]) {
+        let Some(label) = label else { return };
         for line in String::from_utf8_lossy(bytes).lines() {
-            (self.log)(&format!("[{told}] [{stream}]: {line}"));
+            (self.log)(&format!("[{label}] [{stream}]: {line}"));
         }
     }
 }
@@ -372,11 +370,11 @@ mod tests {
     #[test]
     fn sizes_stay_within_the_limits() {
         let max = Limits { ram_mib: 1024, cpu_millis: 4000, pids: 100, disk_mib: 1024 };
-        let (sizes, told) = Sizes::within(Some(2), Some(512), &max);
-        assert_eq!((sizes.cpu_millis, sizes.ram_mib, told), (Some(2000), Some(512), None));
-        let (sizes, told) = Sizes::within(Some(8), Some(u64::MAX), &max);
+        let (sizes, warning) = Sizes::within(Some(2), Some(512), &max);
+        assert_eq!((sizes.cpu_millis, sizes.ram_mib, warning), (Some(2000), Some(512), None));
+        let (sizes, warning) = Sizes::within(Some(8), Some(u64::MAX), &max);
         assert_eq!((sizes.cpu_millis, sizes.ram_mib), (Some(4000), Some(1024)));
-        assert!(told.unwrap().contains("4 cores and 1024 MiB"));
+        assert!(warning.unwrap().contains("4 cores and 1024 MiB"));
         assert_eq!(Sizes::within(None, Some(0), &max), (Sizes::default(), None));
         let applied = Sizes { cpu_millis: None, ram_mib: Some(64) }.apply(max);
         assert_eq!((applied.cpu_millis, applied.ram_mib), (4000, 64));

@@ -129,12 +129,9 @@ impl<'a> Workshop<'a> {
 
     /// Runs a command as the image says.
     pub(super) async fn run(&self, run: &Run, config: &ImageConfig, tell: &Tell) -> Result<(), EngineError> {
-        let (argv, step) = match run {
-            Run::Shell(text) => {
-                (vec!["/bin/sh".to_owned(), "-c".to_owned(), text.clone()], format!("run {text}"))
-            }
-            Run::Bash(text) => (bash(text), format!("run {text}")),
-            Run::Argv(argv) => (argv.clone(), format!("run {}", argv.join(" "))),
+        let step = match run {
+            Run::Shell(text) | Run::Bash(text) => format!("run {text}"),
+            Run::Argv(argv) => format!("run {}", argv.join(" ")),
         };
         let mut env = config.env.clone();
         env.entry("PATH".to_owned()).or_insert_with(|| PATH.to_owned());
@@ -142,7 +139,7 @@ impl<'a> Workshop<'a> {
         if let Some(workdir) = &config.workdir {
             self.make_directory(workdir, config.user.clone()).await?;
         }
-        self.exec(&step, exec(argv, env, workdir, config.user.clone()), tell).await
+        self.exec(&step, exec(run.argv(), env, workdir, config.user.clone()), tell).await
     }
 
     /// Puts files in.
@@ -265,12 +262,6 @@ impl<'a> Workshop<'a> {
 async fn is_directory(guest: &Guest, path: String) -> bool {
     let found = guest.call::<FileEntry>(&Request::Stat { path, follow: true }).await;
     found.is_ok_and(|entry| entry.kind == FileKind::Directory)
-}
-
-/// A command line for bash where the image has it, else for `/bin/sh`.
-fn bash(text: &str) -> Vec<String> {
-    const SCRIPT: &str = "if [ -x /bin/bash ]; then exec /bin/bash -c \"$0\"; fi; exec /bin/sh -c \"$0\"";
-    ["/bin/sh", "-c", SCRIPT, text].map(str::to_owned).to_vec()
 }
 
 /// Where programs are, for an image that does not say.

@@ -77,6 +77,19 @@ pub enum Run {
     Argv(Vec<String>),
 }
 
+impl Run {
+    /// The program and its arguments.
+    pub fn argv(&self) -> Vec<String> {
+        const BY_BASH: &str =
+            "if [ -x /bin/bash ]; then exec /bin/bash -c \"$0\"; fi; exec /bin/sh -c \"$0\"";
+        match self {
+            Self::Shell(text) => ["/bin/sh", "-c", text].map(str::to_owned).to_vec(),
+            Self::Bash(text) => ["/bin/sh", "-c", BY_BASH, text].map(str::to_owned).to_vec(),
+            Self::Argv(argv) => argv.clone(),
+        }
+    }
+}
+
 /// Reads a build file.
 pub fn parse(text: &str) -> Result<Recipe, ImageError> {
     let refused = |reason: &str| ImageError::Recipe { line: None, reason: reason.to_owned() };

@@ -272,13 +272,13 @@ impl Life {
         if victim != Victim::None {
             // A launcher is used for milliseconds of a request, and the next one is there at once.
             for _ in 0..if victim == Victim::Launcher { LAUNCHER_KILLS } else { 1 } {
-                // Not to wait for something, but for a moment that nobody chose.
+                // A random moment of the request.
                 std::thread::sleep(Duration::from_millis(self.random.below(KILL_WITHIN_MS) as u64));
                 self.kill(victim);
             }
         }
         if victim == Victim::Daemon {
-            // Whoever waits for an answer gets none. One that has got it may just be about to end.
+            // Clients that still wait get no answer any more. Some have their answer and are about to exit.
             clients.iter_mut().for_each(|client| drop(client.kill()));
         }
         let ended: Vec<Ended> = clients.into_iter().map(ended).collect();
