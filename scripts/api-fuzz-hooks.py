@@ -1,7 +1,7 @@
 """Helps schemathesis past the first check of a request.
 
 The document says that a path is a string; that it must be absolute, that an exec has either an argv or a command, and
-that an exec which is waited for should end soon, it cannot say. With `BURROW_FUZZ_DEEP` set, requests are mended so
+that an exec which is waited for should end soon, it cannot say; nor that a sandbox with little CPU is slow. With `BURROW_FUZZ_DEEP` set, requests are mended so
 far, and whatever else is wrong with them reaches the daemon and the guest.
 """
 
@@ -12,6 +12,8 @@ import schemathesis
 
 DEEP = os.environ.get("BURROW_FUZZ_DEEP") == "1"
 PATHS = ("path", "from", "to", "workdir")
+# One CPU. With a hundredth of one, which is a valid limit, starting Python takes longer than a request may.
+CPU_MILLIS_MIN = 1000
 
 
 @schemathesis.serializer("application/x-tar")
@@ -34,6 +36,10 @@ def before_call(context, case, kwargs):
         absolute(case.body)
         if "/execs" in case.path or "/services" in case.path:
             runnable(case.body)
+        limits = case.body.get("limits")
+        cpu = limits.get("cpu_millis") if isinstance(limits, dict) else None
+        if isinstance(cpu, int) and 0 < cpu < CPU_MILLIS_MIN:
+            limits["cpu_millis"] = CPU_MILLIS_MIN
 
 
 def absolute(values):
