@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burrow_catalog::SandboxRow;
-use burrow_model::{Image, ImageId, Snapshot, SnapshotId, State, TenantId};
+use burrow_model::{Image, ImageId, SandboxId, Snapshot, SnapshotId, State, TenantId};
 use burrow_volumes::{Tree, VolumeError};
 
 use crate::EngineError;
-use crate::actor::{Command, StateCommand};
+use crate::actor::{Command, Reply, StateCommand};
 use crate::pins::{Pin, Pins};
 use crate::shared::Shared;
 
@@ -50,13 +50,9 @@ impl Held {
     /// An actor must not call this for its own sandbox; see [`Held::freeze`].
     pub(crate) async fn hold(shared: &Arc<Shared>, of: &TreeOf) -> Result<Self, EngineError> {
         match of {
-            TreeOf::Sandbox(row) => match shared.registry.get(&row.id) {
-                Some(actor) => actor.ask(|reply| Command::State(StateCommand::Freeze { reply })).await,
-                None => Err(match shared.recovering.reason(&row.id) {
-                    Some(reason) => EngineError::Recovering { id: row.id.clone(), reason },
-                    None => EngineError::Gone { id: row.id.clone() },
-                }),
-            },
+            TreeOf::Sandbox(row) => {
+                between_operations(shared, &row.id, |reply| StateCommand::Freeze { reply }).await
+            }
             TreeOf::Snapshot(snapshot) => Self::pinned(shared, Tree::Snapshot(snapshot.id.clone())).await,
             TreeOf::Image(image) => Self::pinned(shared, Tree::Image(image.id.clone())).await,
         }
@@ -94,6 +90,31 @@ impl Held {
             thaw(&self.shared, &frozen).await;
         }
     }
+}
+
+/// Has a sandbox's actor copy its files, between two of its operations. An actor must not call this for its own sandbox.
+async fn between_operations<T>(
+    shared: &Arc<Shared>,
+    id: &SandboxId,
+    command: impl FnOnce(Reply<T>) -> StateCommand,
+) -> Result<T, EngineError> {
+    match shared.registry.get(id) {
+        Some(actor) => actor.ask(|reply| Command::State(command(reply))).await,
+        None => Err(match shared.recovering.reason(id) {
+            Some(reason) => EngineError::Recovering { id: id.clone(), reason },
+            None => EngineError::Gone { id: id.clone() },
+        }),
+    }
+}
+
+/// A writable copy of a sandbox's files to make an image of; answers where it is.
+pub(crate) async fn stage_image(
+    shared: &Arc<Shared>,
+    image: &ImageId,
+    of: &SandboxId,
+) -> Result<PathBuf, EngineError> {
+    let image = image.clone();
+    between_operations(shared, of, |reply| StateCommand::StageImage { image, reply }).await
 }
 
 impl Drop for Held {

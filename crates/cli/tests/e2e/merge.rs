@@ -326,7 +326,7 @@ fn a_failure_at_every_step_of_a_merge_leaves_nothing_of_it() {
 
 /// The files of a child are copied between its operations. In the middle of a merge into it, it has a state that never was.
 #[test]
-fn a_merge_never_brings_half_of_another_merge() {
+fn neither_a_merge_nor_an_image_has_half_of_another_merge() {
     if all_on_microvms() {
         // A machine's own agent changes its files, and cannot be held halfway.
         return;
@@ -347,16 +347,22 @@ fn a_merge_never_brings_half_of_another_merge() {
     let first = spawn(&["merge", "grandchild", "--into", "child", "--yes"]);
     eventually("half of a merge", || (brought() >= 15).then_some(()));
     let mut second = spawn(&["merge", "child", "--into", "web", "--dry-run", "--json"]);
-    // It must wait for the first. One that does not is given the time to end.
-    for _ in 0..100 {
-        if second.try_wait().unwrap().is_some() {
-            break;
+    let mut commit = spawn(&["image", "commit", "child", "--name", "whole"]);
+    // They must wait for the first. One that does not is given the time to end.
+    for waiting in [&mut second, &mut commit] {
+        for _ in 0..100 {
+            if waiting.try_wait().unwrap().is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::sleep(Duration::from_millis(10));
     }
     assert!(brought() < 40, "the first merge was not held");
     std::fs::write(&released, "").unwrap();
     assert!(first.wait_with_output().unwrap().status.success());
     let foreseen: Value = serde_json::from_slice(&second.wait_with_output().unwrap().stdout).unwrap();
     assert_eq!(foreseen["total"], 40, "{foreseen}");
+    assert!(commit.wait_with_output().unwrap().status.success());
+    daemon.ok(&["create", "--image", "whole", "--name", "copy"]);
+    assert_eq!(daemon.sh("copy", "grep -lx new /srv/f* | wc -l").trim(), "40");
 }

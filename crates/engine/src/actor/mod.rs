@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use burrow_catalog::{CatalogError, Idempotency, OperationRow, SandboxChange, SandboxRow};
-use burrow_model::{Admission, OperationId, Request, SandboxId, Snapshot, State, TenantId, admit};
+use burrow_model::{Admission, ImageId, OperationId, Request, SandboxId, Snapshot, State, TenantId, admit};
 use burrow_network::Dial;
 use burrow_runtime::{Machine, Runtime};
 use tokio::sync::{mpsc, oneshot};
@@ -129,6 +129,11 @@ pub(crate) enum StateCommand {
     /// Copies its files, for a merge into another or a comparison.
     Freeze {
         reply: Reply<Held>,
+    },
+    /// Copies its files, for an image; answers where the copy is.
+    StageImage {
+        image: ImageId,
+        reply: Reply<PathBuf>,
     },
     /// Brings the work of another into this one.
     Merge {
@@ -396,6 +401,10 @@ impl Actor {
                 let held = Held::freeze(&self.shared, &self.row).await;
                 // Where nobody waits for it any more, it is removed when it is dropped.
                 let _ = reply.send(held);
+            }
+            StateCommand::StageImage { image, reply } => {
+                let staged = self.shared.seams.volumes.stage_image_of_sandbox(&image, &self.row.id).await;
+                let _ = reply.send(staged.map_err(EngineError::from));
             }
             StateCommand::Merge { work, reply } => {
                 let merged = self.merge(*work).await;

@@ -11,7 +11,7 @@ use burrow_model::{Image, ImageConfig, ImageId, ImageName, ImageOrigin, SandboxI
 use burrow_volumes::inside;
 
 use super::layers::discard;
-use crate::frozen::{Held, TreeOf};
+use crate::frozen::{self, Held, TreeOf};
 use crate::shared::Shared;
 use crate::{Engine, EngineError, disks, faults};
 
@@ -82,7 +82,7 @@ async fn prepare(shared: &Arc<Shared>, id: &ImageId, new: &NewImage) -> Result<(
     let root = match &new.files {
         Files::None => volumes.stage_image(id).await?,
         Files::Volume(volume) => volumes.stage_image_from(id, volume).await?,
-        Files::Sandbox(sandbox) => volumes.stage_image_of_sandbox(id, sandbox).await?,
+        Files::Sandbox(sandbox) => frozen::stage_image(shared, id, sandbox).await?,
         Files::Disk(row) => {
             let root = volumes.stage_image(id).await?;
             unpack(shared, row, &root).await?;
