@@ -37,7 +37,8 @@ pub(crate) const SPOOFED_V6: &str = "2001:db8:bad::7";
 
 /// An answer within this time would have come over an idle veth pair a thousand times.
 pub(crate) const PATIENCE_WHEN_BLOCKED: Duration = Duration::from_millis(250);
-pub(crate) const PATIENCE_WHEN_OPEN: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE_WHEN_OPEN: Duration = Duration::from_secs(60);
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A sandbox's network with a world behind its gateway, and echo services wherever something could arrive.
 pub(crate) struct Scene {
@@ -134,7 +135,7 @@ impl Scene {
 
     /// Makes all `attempts` at once from inside the sandbox; none may get anywhere.
     pub(crate) fn all_blocked(&self, attempts: &[Attempt<'_>]) {
-        for (what, outcome) in self.make_all(attempts, PATIENCE_WHEN_BLOCKED) {
+        for (what, outcome) in self.make_all(attempts, |attempt| attempt(PATIENCE_WHEN_BLOCKED)) {
             assert!(outcome.is_err(), "{what} got through");
         }
     }
@@ -142,7 +143,7 @@ impl Scene {
     /// The control: flushes the rules, and makes them all again.
     pub(crate) fn all_succeed_without_the_rules(&self, attempts: &[Attempt<'_>]) {
         self.flush_rules();
-        for (what, outcome) in self.make_all(attempts, PATIENCE_WHEN_OPEN) {
+        for (what, outcome) in self.make_all(attempts, |attempt| until_open(attempt)) {
             outcome.unwrap_or_else(|error| {
                 panic!("{what} fails without the rules too, so it proves nothing: {error}")
             });
@@ -152,11 +153,11 @@ impl Scene {
     fn make_all<'a>(
         &self,
         attempts: &'a [Attempt<'_>],
-        patience: Duration,
+        way: impl Fn(&Make<'_>) -> io::Result<()> + Copy + Send,
     ) -> Vec<(&'a str, io::Result<()>)> {
         thread::scope(|scope| {
             let make = |attempt: &'a Attempt<'_>| {
-                let tried = move || (attempt.what.as_str(), (attempt.make)(patience));
+                let tried = move || (attempt.what.as_str(), way(&attempt.make));
                 scope.spawn(move || inside(self.sandbox.as_fd(), tried))
             };
             let threads: Vec<_> = attempts.iter().map(make).collect();
@@ -174,7 +175,7 @@ impl Scene {
         let outcome = inside(self.sandbox.as_fd(), || attempt(PATIENCE_WHEN_BLOCKED));
         assert!(outcome.is_err(), "{what} got through");
         self.flush_rules();
-        let control = inside(self.sandbox.as_fd(), || attempt(PATIENCE_WHEN_OPEN));
+        let control = inside(self.sandbox.as_fd(), || until_open(&attempt));
         control.unwrap_or_else(|error| {
             panic!("{what} fails without the rules too, so it proves nothing: {error}")
         });
@@ -183,6 +184,17 @@ impl Scene {
     pub(crate) async fn end(self) {
         self.network.release(&self.id).await.unwrap();
         assert_eq!(self.host.mounts_seen_by("self").len(), 1);
+    }
+}
+
+/// Makes an attempt until it succeeds: a single packet may be lost before its neighbour is known.
+fn until_open(attempt: &dyn Fn(Duration) -> io::Result<()>) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE_WHEN_OPEN;
+    loop {
+        match attempt(AGAIN_AFTER) {
+            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
+            outcome => return outcome,
+        }
     }
 }
 
@@ -288,10 +300,13 @@ pub(crate) fn ping(to: IpAddr) -> impl Fn(Duration) -> io::Result<()> + Sync {
     }
 }
 
+/// Tries something, and waits so long for its success.
+type Make<'a> = Box<dyn Fn(Duration) -> io::Result<()> + Send + Sync + 'a>;
+
 /// Something a sandbox tries.
 pub(crate) struct Attempt<'a> {
     pub(crate) what: String,
-    pub(crate) make: Box<dyn Fn(Duration) -> io::Result<()> + Send + Sync + 'a>,
+    pub(crate) make: Make<'a>,
 }
 
 impl<'a> Attempt<'a> {
