@@ -30,6 +30,11 @@ impl<E> Faulty<E> {
         self.fault.has_happened()
     }
 
+    /// Ends a lasting failure.
+    pub fn repair(&self) {
+        self.fault.repair();
+    }
+
     async fn run<T>(&self, call: impl Future<Output = Result<T, EgressError>>) -> Result<T, EgressError> {
         self.fault.run(EgressError::Injected, call).await
     }

@@ -30,6 +30,11 @@ impl<N> Faulty<N> {
         self.fault.has_happened()
     }
 
+    /// Ends a lasting failure.
+    pub fn repair(&self) {
+        self.fault.repair();
+    }
+
     async fn run<T>(&self, call: impl Future<Output = Result<T, NetworkError>>) -> Result<T, NetworkError> {
         self.fault.run(NetworkError::Injected, call).await
     }

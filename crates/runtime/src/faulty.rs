@@ -37,6 +37,11 @@ impl<R> Faulty<R> {
         self.fault.has_happened()
     }
 
+    /// Ends a lasting failure.
+    pub fn repair(&self) {
+        self.fault.repair();
+    }
+
     async fn run<T>(&self, call: impl Future<Output = Result<T, RuntimeError>>) -> Result<T, RuntimeError> {
         self.fault.run(RuntimeError::Injected, call).await
     }

@@ -26,6 +26,11 @@ impl<V> Faulty<V> {
         self.fault.has_happened()
     }
 
+    /// Ends a lasting failure.
+    pub fn repair(&self) {
+        self.fault.repair();
+    }
+
     /// One call that changes something.
     async fn change<T>(&self, call: impl Future<Output = Result<T, VolumeError>>) -> Result<T, VolumeError> {
         self.fault.run(VolumeError::Injected, call).await

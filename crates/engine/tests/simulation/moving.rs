@@ -7,7 +7,7 @@ use burrow_engine::{
 };
 use burrow_model::{Snapshot, SnapshotKind, TenantId};
 
-use crate::world::{Fault, Seam, World, create, name};
+use crate::world::{FAILS_ONCE, Fault, Seam, World, create, name};
 
 const EXPORT: ExportOptions = ExportOptions { files_only: false, since: None };
 const IMPORT: ImportOptions = ImportOptions { name: None, files_only: false, trust: None };
@@ -136,10 +136,10 @@ async fn a_failure_at_any_step_of_an_import_leaves_nothing_half_made() {
     let from = here.engine().await;
     let one = snapshot(&from, &here, "1").await;
     let bytes = export(&from, &here.tenant, &one, EXPORT).await;
-    for acts in [false, true] {
+    for fails in FAILS_ONCE {
         for call in 0.. {
-            let context = format!("call {call} of the volumes fails, acts: {acts}");
-            let there = World::with(Some(Fault { seam: Seam::Volumes, call, acts })).await;
+            let context = format!("call {call} of the volumes fails, {fails:?}");
+            let there = World::with(Some(Fault { seam: Seam::Volumes, call, fails })).await;
             let to = there.engine().await;
             let imported = import(&to, &there.tenant, &bytes, IMPORT).await;
             to.shutdown().await;

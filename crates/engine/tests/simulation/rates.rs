@@ -4,7 +4,7 @@ use burrow_engine::{CreateOptions, EngineError, ForkOptions, RatesChange, Snapsh
 use burrow_model::{Rates, SandboxId, SnapshotKind};
 
 use crate::sleep::{eventually, fork};
-use crate::world::{Fault, GRACE, Seam, World, create, no_change, rates};
+use crate::world::{FAILS_ONCE, Fault, GRACE, Seam, World, create, no_change, rates};
 
 fn change(disk: Option<Option<u32>>, network: Option<Option<u32>>) -> UpdateOptions {
     let rates = RatesChange { disk_mib_per_second: disk, network_mib_per_second: network };
@@ -105,8 +105,8 @@ async fn a_change_that_fails_is_taken_back() {
     let mut failed = 0;
     for seam in [Seam::Network, Seam::Runtime] {
         for call in 0..20 {
-            for acts in [false, true] {
-                let world = World::with(Some(Fault { seam, call, acts })).await;
+            for fails in FAILS_ONCE {
+                let world = World::with(Some(Fault { seam, call, fails })).await;
                 let Ok(engine) = world.try_engine().await else { continue };
                 let Ok(created) = engine.create(&world.tenant, create(None)).await else { continue };
                 let id = created.row.id;
@@ -114,7 +114,7 @@ async fn a_change_that_fails_is_taken_back() {
                 let updated = engine.update(&world.tenant, &id, change(Some(None), Some(Some(3)))).await;
                 let wanted = if updated.is_ok() { asked } else { rates() };
                 failed += u32::from(updated.is_err());
-                assert_eq!(in_force(&world, &id), wanted, "{seam:?} {call} {acts}");
+                assert_eq!(in_force(&world, &id), wanted, "{seam:?} {call} {fails:?}");
                 assert_eq!(engine.get(&world.tenant, &id).await.unwrap().spec.rates, wanted);
             }
         }

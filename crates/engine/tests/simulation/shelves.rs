@@ -2,10 +2,10 @@
 
 use burrow_catalog::CatalogError;
 use burrow_engine::{CreateOptions, Engine, EngineError, ForkOptions, MountWish, ShelfOptions};
-use burrow_model::{MountMode, Shelf, ShelfMount, ShelfState};
+use burrow_model::{Fails, MountMode, Shelf, ShelfMount, ShelfState};
 use burrow_volumes::Volumes as _;
 
-use crate::world::{Fault, GRACE, Seam, World, create, name};
+use crate::world::{FAILS_ONCE, Fault, GRACE, Seam, World, create, name};
 
 fn options(text: &str) -> ShelfOptions {
     ShelfOptions { name: name(text), disk_mib: 64, from: None }
@@ -62,12 +62,12 @@ async fn live(engine: &Engine, world: &World) -> Result<(), EngineError> {
 
 #[tokio::test]
 async fn a_failure_at_any_step_of_a_volumes_life_leaves_the_host_in_order() {
-    for acts in [false, true] {
+    for fails in FAILS_ONCE {
         for call in 0.. {
-            let world = World::with(Some(Fault { seam: Seam::Volumes, call, acts })).await;
+            let world = World::with(Some(Fault { seam: Seam::Volumes, call, fails })).await;
             let engine = world.engine().await;
             let lived = live(&engine, &world).await;
-            let context = format!("call {call}, acts {acts}");
+            let context = format!("call {call}, {fails:?}");
             if !world.volumes.has_failed() {
                 lived.unwrap_or_else(|error| panic!("{context}: {error}"));
                 assert!(call > 5, "every step was walked: {call}");
@@ -145,7 +145,7 @@ async fn a_create_that_fails_gives_the_volume_back_and_two_at_once_do_not_both_w
 
     let mut failed = 0;
     for call in 0..4 {
-        let world = World::with(Some(Fault { seam: Seam::Runtime, call, acts: true })).await;
+        let world = World::with(Some(Fault { seam: Seam::Runtime, call, fails: Fails::AfterActing })).await;
         let engine = world.engine().await;
         engine.create_shelf(&world.tenant, options("data")).await.unwrap();
         let volumes = mounts(&engine, &world, MountMode::Rw).await;

@@ -8,7 +8,7 @@ use burrow_engine::{CreateOptions, Engine, EngineError};
 use burrow_model::{Limits, SandboxId, State};
 use burrow_volumes::Volumes as _;
 
-use crate::world::{Fault, Seam, World, create, limits};
+use crate::world::{FAILS_ONCE, Fault, Seam, World, create, limits};
 
 const READY: usize = 2;
 
@@ -196,9 +196,9 @@ async fn walk(fault: Fault) -> bool {
 async fn a_failure_at_any_step_into_stock_or_out_of_it_leaves_nothing_behind() {
     let mut met = 0;
     for seam in [Seam::Volumes, Seam::Network, Seam::Runtime] {
-        for acts in [false, true] {
+        for fails in FAILS_ONCE {
             for call in 0.. {
-                if !walk(Fault { seam, call, acts }).await {
+                if !walk(Fault { seam, call, fails }).await {
                     break; // No call is left to fail.
                 }
                 met += 1;

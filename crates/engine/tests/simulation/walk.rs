@@ -1,9 +1,9 @@
 //! Walks one failure through every step of every operation, both before and after the step has acted.
 
 use burrow_engine::{Engine, ForkOptions, FromSnapshot, SnapshotOptions};
-use burrow_model::{SandboxId, SnapshotId, SnapshotKind};
+use burrow_model::{Fails, SandboxId, SnapshotId, SnapshotKind, State};
 
-use crate::world::{Fault, GRACE, Seam, World, create};
+use crate::world::{FAILS_ONCE, Fault, GRACE, Seam, World, create};
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -45,6 +45,8 @@ const ACTS: [Act; 17] = [
     Act::DeleteSnapshot,
     Act::DeleteAsleep,
 ];
+
+const SEAMS: [Seam; 4] = [Seam::Volumes, Seam::Network, Seam::Egress, Seam::Runtime];
 
 impl Act {
     /// Whether what the sandbox holds must be there afterwards, whatever failed.
@@ -198,13 +200,7 @@ async fn run(act: Act, fault: Fault) -> bool {
     perform(&engine, &world, act, id.clone()).await;
     engine.shutdown().await;
 
-    let met = match fault.seam {
-        Seam::Volumes => world.volumes.has_failed(),
-        Seam::Network => world.network.has_failed(),
-        Seam::Egress => world.egress.has_failed(),
-        Seam::Runtime => world.runtime.has_failed(),
-    };
-    if !met {
+    if !world.has_failed(fault.seam) {
         return false;
     }
 
@@ -236,10 +232,10 @@ async fn run(act: Act, fault: Fault) -> bool {
 async fn a_failure_at_any_step_of_any_operation_leaves_nothing_half_made() {
     let mut met = 0;
     for act in ACTS {
-        for seam in [Seam::Volumes, Seam::Network, Seam::Egress, Seam::Runtime] {
-            for acts in [false, true] {
+        for seam in SEAMS {
+            for fails in FAILS_ONCE {
                 for call in 0.. {
-                    if !run(act, Fault { seam, call, acts }).await {
+                    if !run(act, Fault { seam, call, fails }).await {
                         break; // No call is left to fail: every failure has been walked.
                     }
                     met += 1;
@@ -247,5 +243,61 @@ async fn a_failure_at_any_step_of_any_operation_leaves_nothing_half_made() {
             }
         }
     }
+    assert!(met > 50, "the walk met only {met} faults");
+}
+
+/// One run in which a driver breaks and stays broken over the next start, which can undo nothing either. Returns whether
+/// the fault was met.
+async fn run_broken(act: Act, fault: Fault) -> bool {
+    let context = format!("{act:?} with {fault:?}");
+    let world = World::with(Some(fault)).await;
+    let Ok(engine) = world.try_engine().await else { return true };
+    let id = prepare(&engine, &world, act).await;
+    perform(&engine, &world, act, id.clone()).await;
+    engine.shutdown().await;
+    if !world.has_failed(fault.seam) {
+        return false;
+    }
+    if let Ok(engine) = world.try_engine().await {
+        engine.shutdown().await;
+    }
+
+    world.repair();
+    let engine = world.engine().await;
+    let rows = world.rows().await;
+    world.check(&rows, &context);
+    world.check_kept(&context).await;
+    assert_eq!(world.catalog.open_operations().await.unwrap(), [], "{context}");
+    for (id, row) in &rows {
+        if row.state == State::Failed {
+            engine.start_sandbox(&world.tenant, id).await.expect("its files are usable");
+        }
+        engine.wake(&world.tenant, id).await.expect("it wakes");
+        let (file, memory) = (world.volumes.inner.read(id, "/file"), world.remembered(&engine, id).await);
+        assert_eq!(file, memory, "files and memory are of two moments, {context}");
+    }
+    for id in rows.keys() {
+        engine.delete(&world.tenant, id).await.expect("a delete of what was left");
+    }
+    world.check(&world.rows().await, &context);
+    world.check_kept(&context).await;
+    true
+}
+
+/// Side by side, since a start waits some seconds for a host that may recover.
+#[tokio::test]
+async fn a_driver_that_stays_broken_over_a_start_leaves_nothing_half_made() {
+    let walks =
+        ACTS.into_iter().flat_map(|act| SEAMS.map(|seam| (act, seam))).map(|(act, seam)| async move {
+            let mut met = 0;
+            for call in 0.. {
+                if !run_broken(act, Fault { seam, call, fails: Fails::FromThenOn }).await {
+                    break;
+                }
+                met += 1;
+            }
+            met
+        });
+    let met: u32 = futures_util::future::join_all(walks).await.into_iter().sum();
     assert!(met > 50, "the walk met only {met} faults");
 }

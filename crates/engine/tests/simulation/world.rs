@@ -33,13 +33,16 @@ use burrow_volumes::{VolumeError, Volumes as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// Which call of which driver fails, and whether it acts first.
+/// Which call of which driver fails, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) seam: Seam,
     pub(crate) call: u64,
-    pub(crate) acts: bool,
+    pub(crate) fails: Fails,
 }
+
+/// Both ways in which one call fails.
+pub(crate) const FAILS_ONCE: [Fails; 2] = [Fails::BeforeActing, Fails::AfterActing];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seam {
@@ -77,10 +80,9 @@ impl World {
     /// On volumes of the caller's, which may have files.
     pub(crate) async fn on(sim: SimVolumes, fault: Option<Fault>) -> Self {
         let at = |seam| fault.filter(|fault| fault.seam == seam).map_or(NEVER, |fault| fault.call);
-        let acts = fault.is_some_and(|fault| fault.acts);
         let network = SimNetwork::new();
         network.serve_by_default(obliging_guest().await);
-        let fails = if acts { Fails::AfterActing } else { Fails::BeforeActing };
+        let fails = fault.map_or(Fails::BeforeActing, |fault| fault.fails);
         let catalog = Catalog::in_memory().unwrap();
         let tenant = catalog.default_tenant();
         let world = Self {
@@ -95,6 +97,24 @@ impl World {
         };
         world.make_image().await;
         world
+    }
+
+    /// Whether the fault was met.
+    pub(crate) fn has_failed(&self, seam: Seam) -> bool {
+        match seam {
+            Seam::Volumes => self.volumes.has_failed(),
+            Seam::Network => self.network.has_failed(),
+            Seam::Egress => self.egress.has_failed(),
+            Seam::Runtime => self.runtime.has_failed(),
+        }
+    }
+
+    /// Ends a fault that lasts.
+    pub(crate) fn repair(&self) {
+        self.volumes.repair();
+        self.network.repair();
+        self.egress.repair();
+        self.runtime.repair();
     }
 
     /// Straight into the simulated pool, past the armed fault.
