@@ -14,7 +14,7 @@ use crate::report::{Trouble, ensure};
 use crate::wire::{Answer, Wire, encode};
 
 /// The longest a probe may run.
-const PROBE_MS_MAX: u64 = 90_000;
+const PROBE_MS_MAX: u64 = 300_000;
 
 /// What a microVM under attack is like: small, since it is emulated.
 const SMALL: &str = "defaults.ram = \"256M\"\ndefaults.cpu = 1\ndefaults.disk = \"1G\"";
