@@ -58,7 +58,8 @@ async fn measure_inside(burrow: &Path, scale: &Scale) -> Result<Vec<Figure>, Ben
     direct.connect_to_us()?;
 
     let folder = tempfile::tempdir().map_err(BenchError::io("make", "a folder"))?;
-    let options = burrow_network::linux::Options { run_dir: folder.path().join("net"), pool_size: 0 };
+    let options =
+        burrow_network::linux::Options { run_dir: folder.path().join("net"), pool_size: 0, own_ids: false };
     let network = LinuxNetwork::open(options).map_err(egress_error)?;
     let id = SandboxId::generate();
     let link = network.connect(&id).await.map_err(egress_error)?;

@@ -65,7 +65,8 @@ async fn measure_inside(prepared: &Prepared, scale: &Scale) -> Result<Vec<Figure
     let direct = Namespace::new()?;
     direct.connect_to_us()?;
 
-    let options = burrow_network::linux::Options { run_dir: folder.path().join("net"), pool_size: 0 };
+    let options =
+        burrow_network::linux::Options { run_dir: folder.path().join("net"), pool_size: 0, own_ids: false };
     let network = LinuxNetwork::open(options).map_err(egress_error)?;
     let supervisor = Supervisor::open(Options {
         program: vec![prepared.burrow.clone().into(), "egress-process".into()],

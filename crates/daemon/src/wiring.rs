@@ -21,6 +21,7 @@ use burrow_engine::{
 use burrow_model::State;
 use burrow_network::linux::LinuxNetwork;
 use burrow_portable::ExportKey;
+use burrow_runtime::container::probe_own_ids;
 use burrow_volumes::btrfs::{BtrfsVolumes, PoolSource};
 use rustix::fs::{FlockOperation, flock};
 use tokio::net::TcpListener;
@@ -470,6 +471,7 @@ fn open_seams_blocking(
     let options = burrow_network::linux::Options {
         run_dir: config.run_dir.join("network"),
         pool_size: config.network_slots,
+        own_ids: probe_own_ids(volumes.root()).is_ok(),
     };
     let network = LinuxNetwork::open(options).map_err(|source| ServeError::Network { source })?;
     let program = std::env::current_exe().map_err(|source| ServeError::Threads { source })?;

@@ -43,7 +43,7 @@ fn measure_slots(what: &str) -> Result<(), SlotError> {
     let (mut wall, mut processor, mut slots) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (start, cpu_start) = (Instant::now(), thread_time());
-        slots.push(slot::make()?);
+        slots.push(slot::make(true)?);
         wall.push(start.elapsed());
         processor.push(thread_time().saturating_sub(cpu_start));
     }
@@ -53,7 +53,7 @@ fn measure_slots(what: &str) -> Result<(), SlotError> {
 }
 
 async fn measure_on_demand(run_dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
-    let network = LinuxNetwork::open(Options { run_dir: run_dir.to_owned(), pool_size: 0 })?;
+    let network = LinuxNetwork::open(Options { run_dir: run_dir.to_owned(), pool_size: 0, own_ids: true })?;
     let (mut connects, mut links) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let id = SandboxId::generate();
@@ -67,7 +67,8 @@ async fn measure_on_demand(run_dir: &std::path::Path) -> Result<(), Box<dyn std:
 }
 
 async fn measure_driver(run_dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
-    let network = LinuxNetwork::open(Options { run_dir: run_dir.to_owned(), pool_size: POOL_SIZE })?;
+    let network =
+        LinuxNetwork::open(Options { run_dir: run_dir.to_owned(), pool_size: POOL_SIZE, own_ids: true })?;
     let ids: Vec<SandboxId> = (0..ROUNDS).map(|_| SandboxId::generate()).collect();
     let (mut connects, mut releases, mut links) = (Vec::new(), Vec::new(), Vec::new());
     while network.slots_ready() < POOL_SIZE {
@@ -95,7 +96,7 @@ async fn measure_driver(run_dir: &std::path::Path) -> Result<(), Box<dyn std::er
 }
 
 async fn measure_dials(link: &burrow_network::Link) -> Result<(), Box<dyn std::error::Error>> {
-    let Attachment::Namespaces { net, user: _ } = &link.attachment else {
+    let Attachment::Namespaces { net, .. } = &link.attachment else {
         return Err("no namespaces".into());
     };
     let bind = || {

@@ -102,8 +102,9 @@ pub struct Link {
 /// What a runtime driver plugs its machine into.
 #[derive(Debug)]
 pub enum Attachment {
-    /// For containers: join these. The network namespace belongs to the user namespace; uids are mapped by it.
-    Namespaces { user: OwnedFd, net: OwnedFd },
+    /// For containers: join these. The network namespace belongs to the user namespace; uids are mapped by it, to `ids`
+    /// or, without, to those that files have on disk.
+    Namespaces { user: OwnedFd, net: OwnedFd, ids: Option<linux::HostIds> },
     /// For machines that bring an empty network namespace along, or a network card: plug it in before anything runs.
     Later(Arc<dyn Plug>),
     /// For tests without a kernel.

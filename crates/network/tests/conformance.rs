@@ -68,7 +68,7 @@ impl Fixture for Sim {
 
 fn net_of(attachment: &Attachment) -> BorrowedFd<'_> {
     match attachment {
-        Attachment::Namespaces { net, user: _ } => net.as_fd(),
+        Attachment::Namespaces { net, .. } => net.as_fd(),
         Attachment::Later(_) | Attachment::None => panic!("the real driver hands out namespaces"),
     }
 }
@@ -81,7 +81,8 @@ struct Linux {
 
 impl Linux {
     fn open(run_dir: PathBuf, pool_size: usize) -> Self {
-        let network = LinuxNetwork::open(Options { run_dir: run_dir.clone(), pool_size }).unwrap();
+        let network =
+            LinuxNetwork::open(Options { run_dir: run_dir.clone(), pool_size, own_ids: true }).unwrap();
         Self { network, run_dir, pool_size }
     }
 }
@@ -95,7 +96,7 @@ impl Fixture for Linux {
         let Attachment::Later(plug) = attachment else { panic!("not for a machine to come") };
         let [user, net] = new_machine();
         plug.plug(net.as_fd())?;
-        Ok(Attachment::Namespaces { user, net })
+        Ok(Attachment::Namespaces { user, net, ids: None })
     }
 
     fn listen(&self, _id: &SandboxId, attachment: &Attachment, port: u16) -> io::Result<TcpListener> {

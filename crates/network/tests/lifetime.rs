@@ -47,7 +47,7 @@ impl Drop for Ending {
 
 fn net_of(attachment: &Attachment) -> &OwnedFd {
     match attachment {
-        Attachment::Namespaces { net, user: _ } => net,
+        Attachment::Namespaces { net, .. } => net,
         Attachment::Later(_) | Attachment::None => panic!("the real driver hands out namespaces"),
     }
 }
@@ -57,7 +57,8 @@ fn net_of(attachment: &Attachment) -> &OwnedFd {
 #[tokio::test]
 async fn the_doomed_daemon() {
     let Some(run_dir) = std::env::var_os(DOOMED) else { return };
-    let network = LinuxNetwork::open(Options { run_dir: PathBuf::from(run_dir), pool_size: 2 }).unwrap();
+    let network =
+        LinuxNetwork::open(Options { run_dir: PathBuf::from(run_dir), pool_size: 2, own_ids: true }).unwrap();
     let id = SandboxId::generate();
     let link = network.connect(&id).await.unwrap();
     let mut machine = inside(net_of(&link.attachment).as_fd(), || {
@@ -175,7 +176,8 @@ fn a_run_directory_that_is_a_link_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let run_dir = directory.path().join("net");
     symlink("/tmp", &run_dir).unwrap();
-    let refused = LinuxNetwork::open(Options { run_dir: run_dir.clone(), pool_size: 0 }).unwrap_err();
+    let refused =
+        LinuxNetwork::open(Options { run_dir: run_dir.clone(), pool_size: 0, own_ids: true }).unwrap_err();
     assert_eq!(
         refused.to_string(),
         format!("could not prepare the network's run directory `{}`", run_dir.display())

@@ -210,7 +210,7 @@ async fn boots_that_cannot_work_say_at_which_step() {
     assert!(error.to_string().contains("plug in the network"), "{error}");
 
     let null = || std::fs::File::open("/dev/null").unwrap().into();
-    let attachment = Attachment::Namespaces { user: null(), net: null() };
+    let attachment = Attachment::Namespaces { user: null(), net: null(), ids: None };
     let misplugged = BootOptions { attachment, ..options(&plot, LIMITS, &[]) };
     let error = host.runtime.boot(&plot.id, misplugged).await.unwrap_err();
     assert!(error.to_string().contains("join the user namespace"), "{error}");

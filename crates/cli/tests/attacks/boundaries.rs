@@ -55,7 +55,7 @@ fn setuid(sandbox: &Sandbox<'_>) -> Finding {
     // And the file is neither the host's root's nor within anybody's reach.
     let file = sandbox.root().join("suid");
     let owner = std::fs::metadata(&file).unwrap().uid();
-    ensure(owner >= 100_000, || format!("the file belongs to uid {owner}"))?;
+    ensure(owner == 100_000, || format!("the file belongs to uid {owner}"))?;
     let tried = as_nobody(&file);
     ensure(!tried.ok(), || format!("a stranger on the host ran it: {tried:?}"))?;
     Ok(format!(

@@ -35,6 +35,7 @@ mod canaries;
 mod controls;
 mod egress;
 mod files;
+mod flights;
 mod ground;
 mod kernel;
 mod machines;
@@ -56,7 +57,7 @@ use report::{Report, Row};
 
 /// The threat list, in its order.
 fn rows() -> Vec<Row> {
-    let resources = [resources::ROWS, storage::ROWS, streams::ROWS];
+    let resources = [resources::ROWS, storage::ROWS, streams::ROWS, flights::ROWS];
     let kernel = [kernel::ROWS, syscalls::ROWS, boundaries::ROWS, pseudofiles::ROWS];
     let files = [files::ROWS, archives::ROWS];
     let groups = resources.into_iter().chain(kernel).chain(files);

@@ -269,8 +269,8 @@ const PIPES: &str = "import fcntl,os,sys,time\n\
     print('holds='+str(fcntl.fcntl(w,1032)),flush=True)\n\
     time.sleep(int(sys.argv[2]))\n";
 
-/// The kernel counts the pages of pipes, and the watches of epoll, for each user of the *host*, and sandboxes are the same
-/// users there: were the bounds where kernels have them by default, 1,024 pipes in one sandbox would leave its
+/// The kernel counts the pages of pipes, and the watches of epoll, for each user of the *host*. Where sandboxes are the same
+/// users there, and the bounds where kernels have them by default, 1,024 pipes in one sandbox would leave its
 /// neighbours, and their agents, with small ones.
 fn pipe_bomb(sandbox: &Sandbox<'_>) -> Result<String, Trouble> {
     const FULL: u64 = 65_536;

@@ -121,7 +121,11 @@ impl World {
             sh(&format!("ip addr add {address}/32 dev lo"));
         }
         sh(&format!("ip addr add {UPSTREAM_V6}/128 dev lo nodad"));
-        let options = burrow_network::linux::Options { run_dir: directory.path().join("net"), pool_size: 0 };
+        let options = burrow_network::linux::Options {
+            run_dir: directory.path().join("net"),
+            pool_size: 0,
+            own_ids: false,
+        };
         let network = LinuxNetwork::open(options).unwrap();
         Self { directory, network, limits: Limits::STANDARD, extra_roots: Vec::new() }
     }

@@ -16,6 +16,7 @@ mod dialler;
 mod doors;
 mod expression;
 mod held;
+mod ids;
 mod interfaces;
 mod mark;
 mod namespace;
@@ -49,6 +50,7 @@ use crate::{Attachment, Dial, Doors, Link, Network, NetworkError, Rate};
 
 pub use self::connections::{can_reset, reset_outside};
 pub use self::held::{hold_packets, release_packets};
+pub use self::ids::{HostIds, IdRange};
 pub use self::namespace::{UID_BASE, UID_COUNT, random_owner, user_namespace};
 pub use self::netlink::SlotError;
 pub(crate) use self::probe::remedy;
@@ -60,6 +62,8 @@ pub struct Options {
     pub run_dir: PathBuf,
     /// Slots made in advance; 0 makes each when it is needed.
     pub pool_size: usize,
+    /// Whether each sandbox has uids and gids of its own on the host. Its files must then be on idmapped mounts.
+    pub own_ids: bool,
 }
 
 /// Connects sandboxes by network namespaces of this host.
@@ -84,7 +88,8 @@ impl LinuxNetwork {
         let run_dir =
             RunDir::open(&options.run_dir).map_err(failed("prepare the network's run directory"))?;
         let dialler = Dialler::start().map_err(failed("start the dialler of"))?;
-        let pool = Pool::start(options.pool_size).map_err(failed("start the slot pool of"))?;
+        let pool =
+            Pool::start(options.pool_size, options.own_ids).map_err(failed("start the slot pool of"))?;
         Ok(Arc::new(Self {
             run_dir,
             turn: Arc::default(),
@@ -171,7 +176,7 @@ impl Network for LinuxNetwork {
     async fn connect(&self, id: &SandboxId) -> Result<Link, NetworkError> {
         let slot = self.pool.take().await.map_err(|error| step(error.step, id)(error.source))?;
         let gateway = self.keep(id, slot.gateway).await?;
-        let attachment = Attachment::Namespaces { user: slot.user, net: slot.net };
+        let attachment = Attachment::Namespaces { user: slot.user, net: slot.net, ids: slot.ids };
         Ok(Link { attachment, dial: self.handle(gateway) })
     }
 

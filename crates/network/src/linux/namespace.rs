@@ -22,8 +22,8 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use super::netlink::SlotError;
 
-/// Root inside is this uid outside, and the gid alike; every sandbox is mapped the same, so that images can be shared
-/// between them.
+/// Files of root inside belong to this uid on disk, and to the gid alike. This is the same for all sandboxes, so that
+/// images can be shared between them. Which ids its processes have on the host, see [`super::ids`].
 pub const UID_BASE: u32 = 100_000;
 /// How many uids and gids exist inside, from 0 on.
 pub const UID_COUNT: u32 = 65_536;
@@ -47,28 +47,35 @@ pub(super) struct Pair {
     pub(super) net: OwnedFd,
 }
 
-/// Makes both namespaces. Nothing runs in them, and they are gone when the descriptors are closed.
-pub(super) fn make_pair() -> Result<Pair, SlotError> {
-    let at = |step| move |source| SlotError { step, source };
-    let child = Child::start().map_err(at("make a user and a network namespace"))?;
-    // Written from outside by root, so `setgroups` stays allowed inside and `sudo` and package managers work.
-    let map = format!("0 {UID_BASE} {UID_COUNT}");
-    let file = |name: &str| format!("/proc/{}/{name}", child.pid);
-    fs::write(file("uid_map"), &map).map_err(at("map the uids of a user namespace"))?;
-    fs::write(file("gid_map"), &map).map_err(at("map the gids of a user namespace"))?;
-    let open = |name: &str| File::open(file(name)).map(OwnedFd::from).map_err(at("open the namespaces"));
-    Ok(Pair { user: open("ns/user")?, net: open("ns/net")? })
+/// Makes both namespaces, whose ids from 0 on are those of the host from `base` on. Nothing runs in them, and they are
+/// gone when the descriptors are closed.
+pub(super) fn make_pair(base: u32) -> Result<Pair, SlotError> {
+    let child = Child::start(libc::CLONE_NEWUSER | libc::CLONE_NEWNET)
+        .map_err(at("make a user and a network namespace"))?;
+    child.map_ids(&format!("0 {base} {UID_COUNT}"))?;
+    Ok(Pair { user: child.open("ns/user")?, net: child.open("ns/net")? })
 }
 
-/// A user namespace as sandboxes have theirs, in which what belongs to one reads as it does inside. Blocks for a
-/// millisecond.
+/// Makes a user namespace with these lines as its maps.
+pub(super) fn make_user(map: &str) -> Result<OwnedFd, SlotError> {
+    let child = Child::start(libc::CLONE_NEWUSER).map_err(at("make a user namespace"))?;
+    child.map_ids(map)?;
+    child.open("ns/user")
+}
+
+/// A user namespace in which the files of a sandbox, as they are on disk, have the owners that they have inside. Blocks
+/// for a millisecond.
 pub fn user_namespace() -> io::Result<OwnedFd> {
-    make_pair().map(|pair| pair.user).map_err(|error| {
+    make_user(&format!("0 {UID_BASE} {UID_COUNT}")).map_err(|error| {
         io::Error::new(error.source.kind(), format!("could not {}: {}", error.step, error.source))
     })
 }
 
-/// A process in a new user and a new network namespace. It ends when this is dropped, or when our process dies.
+fn at(step: &'static str) -> impl FnOnce(io::Error) -> SlotError {
+    move |source| SlotError { step, source }
+}
+
+/// A process in new namespaces, of which one is a user namespace. It ends when this is dropped, or when our process dies.
 struct Child {
     pid: libc::pid_t,
     /// Writing to it, or its end, lets the child go.
@@ -86,7 +93,8 @@ struct Ends {
 }
 
 impl Child {
-    fn start() -> io::Result<Self> {
+    /// `namespaces` are flags of `clone`.
+    fn start(namespaces: libc::c_int) -> io::Result<Self> {
         let (read_end, wait_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let ends = Box::new(Ends { read: read_end.as_raw_fd(), write: wait_end.as_raw_fd() });
         let mut stack = vec![MaybeUninit::<u8>::uninit(); STACK_BYTES];
@@ -94,7 +102,7 @@ impl Child {
         // The ABI wants the stack aligned to 16 bytes.
         let top = top.wrapping_sub(top.addr() % 16);
         // No signal to the parent at its end: the daemon's other children are not confused with it.
-        let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::CLONE_NEWNET;
+        let flags = libc::CLONE_VM | namespaces;
         let argument = ptr::from_ref::<Ends>(&ends).cast_mut().cast::<c_void>();
         let make = || {
             // SAFETY: `hold` is given a stack of its own and an argument, both of which `Child` keeps until `Drop` has
@@ -107,6 +115,20 @@ impl Child {
         };
         let pid = with_signals_blocked(|| as_owner(random_owner(), make))?;
         Ok(Self { pid, wait_end, _stack: stack, _ends: ends })
+    }
+
+    /// Written from outside by root, so `setgroups` stays allowed inside and `sudo` and package managers work.
+    fn map_ids(&self, map: &str) -> Result<(), SlotError> {
+        fs::write(self.file("uid_map"), map).map_err(at("map the uids of a user namespace"))?;
+        fs::write(self.file("gid_map"), map).map_err(at("map the gids of a user namespace"))
+    }
+
+    fn open(&self, name: &str) -> Result<OwnedFd, SlotError> {
+        File::open(self.file(name)).map(OwnedFd::from).map_err(at("open the namespaces"))
+    }
+
+    fn file(&self, name: &str) -> String {
+        format!("/proc/{}/{name}", self.pid)
     }
 }
 
@@ -177,9 +199,13 @@ fn securebits(set: Option<i32>) -> io::Result<i32> {
 
 /// A uid for the owner of a new user namespace; see [`OWNER_BASE`].
 pub fn random_owner() -> u32 {
+    OWNER_BASE + random_below(OWNER_COUNT)
+}
+
+pub(super) fn random_below(bound: u32) -> u32 {
     // The standard library seeds its hash maps with random numbers; nothing here must be secret.
     let random = RandomState::new().build_hasher().finish();
-    OWNER_BASE + u32::try_from(random % u64::from(OWNER_COUNT)).expect("the rest is less than the divisor")
+    u32::try_from(random % u64::from(bound)).expect("the rest is less than the divisor")
 }
 
 /// Runs `act` with every signal of this thread held back, and so also in a process it makes.
@@ -279,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_pair_is_new_maps_the_uids_and_leaves_no_process() {
-        let pair = make_pair().unwrap();
+        let pair = make_pair(UID_BASE).unwrap();
         assert_ne!(inode(&pair.net), own_inode());
         assert_ne!(inode(&pair.user), fs::metadata("/proc/self/ns/user").unwrap().st_ino());
         let children = fs::read_to_string("/proc/thread-self/children").unwrap();
@@ -298,7 +324,7 @@ mod tests {
             assert_eq!(answer, 0, "{}", io::Error::last_os_error());
             uid
         };
-        let (one, other) = (owner(&make_pair().unwrap()), owner(&make_pair().unwrap()));
+        let (one, other) = (owner(&make_pair(UID_BASE).unwrap()), owner(&make_pair(UID_BASE).unwrap()));
         assert!(one >= OWNER_BASE && other >= OWNER_BASE, "{one} {other}");
         assert_ne!(one, other);
         assert_eq!(rustix::process::geteuid().as_raw(), 0);
@@ -311,7 +337,7 @@ mod tests {
     #[test]
     fn pairs_made_by_many_threads_at_once_all_arrive() {
         let makers: Vec<_> = (0..8)
-            .map(|_| std::thread::spawn(|| (0..8).map(|_| make_pair().unwrap()).collect::<Vec<_>>()))
+            .map(|_| std::thread::spawn(|| (0..8).map(|_| make_pair(UID_BASE).unwrap()).collect::<Vec<_>>()))
             .collect();
         let pairs: Vec<Pair> = makers.into_iter().flat_map(|maker| maker.join().unwrap()).collect();
         let mut inodes: Vec<u64> = pairs.iter().map(|pair| inode(&pair.net)).collect();

@@ -36,6 +36,7 @@ pub(super) struct Pool {
 #[derive(Debug)]
 struct Stock {
     size: usize,
+    own_ids: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -48,9 +49,9 @@ struct State {
 
 impl Pool {
     /// Starts filling the stock, in the background.
-    pub(super) fn start(size: usize) -> io::Result<Self> {
+    pub(super) fn start(size: usize, own_ids: bool) -> io::Result<Self> {
         let state = Mutex::new(State { ready: VecDeque::with_capacity(size), stopping: size == 0 });
-        let stock = Arc::new(Stock { size, state, changed: Condvar::new() });
+        let stock = Arc::new(Stock { size, own_ids, state, changed: Condvar::new() });
         let worker = Arc::clone(&stock);
         let worker = thread::Builder::new().name("burrow-slots".to_owned()).spawn(move || worker.refill())?;
         let on_demand = Semaphore::new(MADE_AT_ONCE_MAX);
@@ -65,7 +66,10 @@ impl Pool {
         // While we waited for our turn, the worker may have brought one.
         match self.stock.take() {
             Some(slot) => Ok(slot),
-            None => on_demand(slot::make).await,
+            None => {
+                let own_ids = self.stock.own_ids;
+                on_demand(move || slot::make(own_ids)).await
+            }
         }
     }
 
@@ -124,7 +128,7 @@ impl Stock {
     fn refill(&self) {
         let mut backoff = BACKOFF_FIRST;
         while self.wait_for_room() {
-            match slot::make() {
+            match slot::make(self.own_ids) {
                 Ok(slot) => {
                     backoff = BACKOFF_FIRST;
                     self.put(slot);
@@ -166,7 +170,9 @@ impl Stock {
 }
 
 /// Runs `make` on a thread of its own: it visits other namespaces, where no thread of the runtime may go.
-async fn on_demand<T: Send + 'static>(make: fn() -> Result<T, SlotError>) -> Result<T, SlotError> {
+async fn on_demand<T: Send + 'static>(
+    make: impl FnOnce() -> Result<T, SlotError> + Send + 'static,
+) -> Result<T, SlotError> {
     let failed = |source| SlotError { step: "start a thread that makes a slot", source };
     let (reply, answer) = oneshot::channel();
     let make = move || {

@@ -17,7 +17,7 @@ pub struct Unable {
 /// Makes a whole slot, rules included, and drops it again: the only answer that is not a guess. Blocks for some
 /// milliseconds.
 pub fn probe() -> Result<(), Unable> {
-    let made = thread::scope(|scope| scope.spawn(slot::make).join());
+    let made = thread::scope(|scope| scope.spawn(|| slot::make(false)).join());
     match made {
         Ok(Ok(_slot)) => Ok(()),
         Ok(Err(error)) => Err(explain(&error)),

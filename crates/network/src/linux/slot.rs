@@ -10,8 +10,9 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use super::ids::HostIds;
 use super::interfaces::{self, Families};
-use super::namespace::{self, Traveller};
+use super::namespace::{self, Traveller, UID_BASE};
 use super::netlink::{Protocol, SlotError, Socket};
 use super::{rules, tap};
 
@@ -30,16 +31,19 @@ pub struct Slot {
     /// The sandbox's network namespace; belongs to `user`.
     pub net: OwnedFd,
     pub gateway: OwnedFd,
+    /// The ids that `user` maps; `None`: those that are on disk.
+    pub ids: Option<HostIds>,
 }
 
-/// Makes a slot. Blocks for a few milliseconds, and takes the calling thread into other network namespaces meanwhile
+/// Makes a slot, with ids of its own or with those that are on disk. Blocks for a few milliseconds, and takes the calling thread into other network namespaces meanwhile
 /// (it returns in its own), so it must run on a thread of ours, never on one of the async runtime.
-pub fn make() -> Result<Slot, SlotError> {
+pub fn make(own_ids: bool) -> Result<Slot, SlotError> {
     let traveller = traveller()?;
-    let pair = namespace::make_pair()?;
+    let ids = own_ids.then(HostIds::reserve).transpose()?;
+    let pair = namespace::make_pair(ids.as_ref().map_or(UID_BASE, |ids| ids.range.base()))?;
     let (gateway, links) = make_gateway(&traveller)?;
     wire(&traveller, &links, pair.net.as_fd())?;
-    Ok(Slot { user: pair.user, net: pair.net, gateway })
+    Ok(Slot { user: pair.user, net: pair.net, gateway, ids })
 }
 
 /// Makes the gateway's half of a slot: everything but the wire. Where it may run: as [`make`].
@@ -172,7 +176,7 @@ mod tests {
         let traveller = Traveller::new().unwrap();
         let (plugged, before) = traveller.visit_new(|| Ok(fs::read_to_string(MPTCP_ENABLED).ok())).unwrap();
         plug(gateway().unwrap().as_fd(), plugged.as_fd()).unwrap();
-        let made = make().unwrap();
+        let made = make(false).unwrap();
         for net in [&plugged, &made.net] {
             let inside = traveller.visit(net.as_fd(), || Ok(fs::read_to_string(MPTCP_ENABLED).ok())).unwrap();
             assert_eq!(inside, before.as_ref().map(|_| "0\n".to_owned()));
@@ -185,7 +189,7 @@ mod tests {
         let (plugged, ()) = traveller.visit_new(|| Ok(())).unwrap();
         let beside = gateway().unwrap();
         plug(beside.as_fd(), plugged.as_fd()).unwrap();
-        let made = make().unwrap();
+        let made = make(false).unwrap();
         for namespace in [&plugged, &beside, &made.net, &made.gateway] {
             let chosen =
                 traveller.visit(namespace.as_fd(), || fs::read_to_string(CONGESTION_CONTROL)).unwrap();
@@ -237,7 +241,7 @@ mod tests {
             String::from_utf8(listed.stdout).unwrap().lines().count()
         };
 
-        let slots: Vec<Slot> = (0..SLOTS).map(|_| make().unwrap()).collect();
+        let slots: Vec<Slot> = (0..SLOTS).map(|_| make(false).unwrap()).collect();
         let mut batch = Batch::default();
         for (number, namespace) in slots.iter().flat_map(|slot| [&slot.net, &slot.gateway]).enumerate() {
             use std::os::fd::AsRawFd;

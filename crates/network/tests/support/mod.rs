@@ -51,7 +51,7 @@ impl Host {
     }
 
     pub(crate) fn open(&self, pool_size: usize) -> Arc<LinuxNetwork> {
-        LinuxNetwork::open(Options { run_dir: self.run_dir(), pool_size }).unwrap()
+        LinuxNetwork::open(Options { run_dir: self.run_dir(), pool_size, own_ids: true }).unwrap()
     }
 
     /// The mounts at or below the run directory, in the mount namespace of `process`.

@@ -74,9 +74,7 @@ impl Scene {
     }
 
     fn around(host: Host, network: Arc<LinuxNetwork>, id: SandboxId, link: Link) -> Self {
-        let Attachment::Namespaces { net: sandbox, user: _ } = link.attachment else {
-            panic!("no namespaces")
-        };
+        let Attachment::Namespaces { net: sandbox, .. } = link.attachment else { panic!("no namespaces") };
         let gateway = File::open(host.run_dir().join(id.as_str())).unwrap().into();
         let world = new_namespace();
         let scene = Self { sandbox, gateway, world, dial: link.dial, id, network, host };
@@ -228,7 +226,7 @@ pub(crate) fn plug_in(attachment: &Attachment) -> Attachment {
     let Attachment::Later(plug) = attachment else { panic!("not for a machine to come") };
     let [user, net] = new_machine();
     plug.plug(net.as_fd()).unwrap();
-    Attachment::Namespaces { user, net }
+    Attachment::Namespaces { user, net, ids: None }
 }
 
 /// Answers on TCP and UDP, v4 and v6, until the test's process ends.

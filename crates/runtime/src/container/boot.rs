@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use burrow_model::{Limits, MIB, SandboxId};
 use burrow_network::Attachment;
+use burrow_network::linux::HostIds;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::criu;
@@ -46,6 +47,7 @@ pub(super) struct Start {
     pub(super) root: PathBuf,
     pub(super) user: OwnedFd,
     pub(super) net: OwnedFd,
+    pub(super) ids: Option<HostIds>,
     pub(super) hostname: String,
     pub(super) limits: Limits,
     pub(super) mounts: Vec<Mount>,
@@ -56,8 +58,8 @@ impl Start {
     pub(super) fn of(id: &SandboxId, options: BootOptions) -> Result<(Self, Vec<u8>), RuntimeError> {
         let BootOptions { root, attachment, hostname, limits, boot_document, mounts, template: _ } = options;
         match attachment {
-            Attachment::Namespaces { user, net } => {
-                Ok((Self { id: id.clone(), root, user, net, hostname, limits, mounts }, boot_document))
+            Attachment::Namespaces { user, net, ids } => {
+                Ok((Self { id: id.clone(), root, user, net, ids, hostname, limits, mounts }, boot_document))
             }
             Attachment::Later(_) | Attachment::None => {
                 let message = "a container needs a user and a network namespace".to_owned();
@@ -119,12 +121,16 @@ impl Shared {
     fn try_start(&self, start: &Start, group: &Group<'_>) -> Result<Started, RuntimeError> {
         let id = &start.id;
         self.make_group(id, group)?;
+        if let Some(ids) = &start.ids {
+            self.ranges.keep(id, &ids.range);
+        }
         let root = self.prepare(start)?;
         group.set_limits(&start.limits).map_err(step("set the limits", id))?;
         let (ours, theirs) = UnixStream::pair().map_err(step("make the boot socket", id))?;
         let unified = group.unified().map_err(step("open the cgroup", id))?;
         let tasks = group.tasks().map_err(step("open the cgroups", id))?;
         let mut descriptors = vec![start.user.as_fd(), start.net.as_fd(), theirs.as_fd()];
+        descriptors.extend(start.ids.iter().map(|ids| ids.mounts.as_fd()));
         descriptors.extend(unified.iter().map(AsFd::as_fd));
         descriptors.extend(tasks.iter().map(AsFd::as_fd));
         let plan = Plan {
@@ -133,6 +139,7 @@ impl Shared {
             hostname: start.hostname.clone(),
             // Counted against the RAM limit all the same; half, as the kernel's own default.
             shm_bytes: u64::from(start.limits.ram_mib) * MIB / 2,
+            own_ids: start.ids.is_some(),
             unified: unified.is_some(),
             mounts: volumes::plan(&root, &start.mounts).map_err(step("make room for the volumes", id))?,
         };

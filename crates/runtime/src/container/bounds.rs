@@ -1,8 +1,8 @@
 //! Bounds of the kernel that all sandboxes share.
 //!
-//! Every sandbox is the same users outside, so that images can be shared, and a few of the kernel's counts are kept per
-//! user or per host rather than per cgroup or namespace: one sandbox could use them up, and the agents of all others
-//! would fail. What these counts stand for is memory that is charged to the cgroup of whoever uses it, so each sandbox's
+//! A few of the kernel's counts are kept per host, or per user of the host, rather than per cgroup or namespace. Where all
+//! sandboxes are the same users, one could use them up, and the agents of all others would fail; and one sandbox alone
+//! meets a bound that is meant for a whole user. What these counts stand for is memory that is charged to the cgroup of whoever uses it, so each sandbox's
 //! RAM limit bounds it already, and the shared bound can be raised out of reach. Only ever raised, never lowered.
 
 use std::fs;

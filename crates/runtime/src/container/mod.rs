@@ -23,6 +23,7 @@ mod boot;
 pub mod bounds;
 pub(crate) mod criu;
 mod hibernate;
+mod ids;
 mod open;
 pub(crate) mod probe;
 mod restore;
@@ -51,10 +52,12 @@ use crate::{
 use boot::{Start, Started, await_report, ended_early};
 use criu::Criu;
 use hibernate::Tool;
+use ids::Ranges;
 use root::Root;
 use workshop::Workshop;
 
 pub use crate::launcher::launcher_main;
+pub use ids::probe_own_ids;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -88,6 +91,9 @@ struct Shared {
     /// `None` where processes cannot be kept; `capabilities` says why.
     tool: Option<Tool>,
     workshop: Workshop,
+    /// Whether restored machines get ids of their own. For those that are booted, the network driver decides it.
+    own_ids: bool,
+    ranges: Ranges,
 }
 
 // === impl ContainerRuntime ===
@@ -110,13 +116,28 @@ impl ContainerRuntime {
             Err(LaunchError::Refused(failure)) => Some(failure),
             Err(LaunchError::Gone(source)) => return Err(RuntimeError::Launcher { source }),
         };
-        let found = probe::Found::look(namespaces, &options.cgroup_parent, options.criu.as_deref());
+        let mut found = probe::Found::look(namespaces, &options.cgroup_parent, options.criu.as_deref());
+        // The agent's program is where the volumes are.
+        let pool = options.guest_binary.parent().unwrap_or(Path::new("/"));
+        let own_ids = probe_own_ids(pool);
+        if let Err(error) = &own_ids {
+            tracing::warn!(%error, directory = %pool.display(), "{}", probe::SHARED_IDS);
+            found.capabilities.note = Some(format!("{}: {error}", probe::SHARED_IDS));
+        }
         let tool = options.criu.zip(found.criu);
         let tool = tool.map(|(program, version)| Tool { criu: Criu { program }, version });
         let workshop = Workshop::open(&options.run_dir)
             .map_err(|source| RuntimeError::Host { step: "make CRIU's directory", source })?;
         let guest_binary = options.guest_binary;
-        let shared = Shared { launcher, guest_binary, groups: found.groups, tool, workshop };
+        let shared = Shared {
+            launcher,
+            guest_binary,
+            groups: found.groups,
+            tool,
+            workshop,
+            own_ids: own_ids.is_ok(),
+            ranges: Ranges::default(),
+        };
         Ok(Arc::new(Self {
             shared: Arc::new(shared),
             capabilities: found.capabilities,
@@ -261,7 +282,12 @@ impl Runtime for ContainerRuntime {
             let Some(groups) = &shared.groups else { return Ok(false) };
             let in_group = groups.group(id).has(machine.pid).map_err(step("look for the machine", id))?;
             // Asked last: a process that is still the same one was so when its cgroup was read.
-            Ok(in_group && Process::find(&machine).map_err(step("look for the machine", id))?.is_some())
+            let lives =
+                in_group && Process::find(&machine).map_err(step("look for the machine", id))?.is_some();
+            if lives {
+                shared.ranges.adopt(id, machine.pid).map_err(step("read the uids of the machine", id))?;
+            }
+            Ok(lives)
         })
         .await
     }
@@ -405,7 +431,9 @@ impl Shared {
             aside.remove().map_err(step("end CRIU", id))?;
         }
         self.workshop.remove(id).map_err(step("remove CRIU's directory", id))?;
-        group.remove().map_err(step("remove the cgroups", id))
+        group.remove().map_err(step("remove the cgroups", id))?;
+        self.ranges.release(id);
+        Ok(())
     }
 
     fn inventory(&self) -> io::Result<Vec<SandboxId>> {

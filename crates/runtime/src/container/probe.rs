@@ -67,6 +67,10 @@ impl Found {
 pub(super) const NO_DISK_RATE: &str =
     "containers write through the host's cache, and what leaves that is nobody's in particular";
 
+/// What it means where the kernel, or the pool's file system, has no idmapped mounts.
+pub(super) const SHARED_IDS: &str = "all sandboxes have the same uids on the host, so one can use up what the kernel \
+     counts per user, since the pool cannot be mounted with other owners";
+
 const MOUNT_CGROUP2: &str = "mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified";
 
 pub(crate) fn no(reason: impl Into<String>, fix: Option<&str>) -> Ability {

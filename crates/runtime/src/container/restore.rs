@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use burrow_model::{Limits, SandboxId};
 use burrow_network::Attachment;
-use burrow_network::linux::{hold_packets, random_owner, release_packets, reset_outside};
+use burrow_network::linux::{HostIds, hold_packets, random_owner, release_packets, reset_outside};
 use tokio::runtime::Handle;
 
 use super::about::About;
@@ -82,6 +82,7 @@ impl Shared {
         self.make_group(id, &group)?;
         let roomier = Limits { pids: limits.pids.saturating_add(PIDS_SLACK), ..limits };
         group.set_limits(&roomier).map_err(step("set the limits", id))?;
+        let ids = self.reserve_ids(id)?;
         site.aside.create().map_err(step("make a cgroup for CRIU", id))?;
         let work = self.workshop.clear(id).map_err(step("make a directory for CRIU", id))?;
         let images = File::open(images).map_err(step("open the dump", id))?;
@@ -94,6 +95,7 @@ impl Shared {
             aside: site.aside.path(),
             outside: &volumes::outside(&mounts),
             owner: random_owner(),
+            ids: ids.as_ref(),
             place: Place {
                 unified: machine_groups.unified.as_ref().map(AsFd::as_fd),
                 tasks: &machine_groups.tasks(),
@@ -119,12 +121,8 @@ impl Shared {
         let introduces = introduce.is_some();
         let mut introduction = introduce;
         let mut introduce = |_| introduction.take().map_or(Ok(()), |introduce| make_known(introduce, handle));
-        let restored = tool.criu.restore(
-            &restore,
-            &mut wire,
-            &mut settle,
-            introduces.then_some(&mut introduce as &mut dyn FnMut(u32) -> io::Result<()>),
-        );
+        let introduce = introduces.then_some(&mut introduce as &mut dyn FnMut(u32) -> io::Result<()>);
+        let restored = tool.criu.restore(&restore, &mut wire, &mut settle, introduce);
         let Restored { pid, named } = restored.map_err(|error| {
             let reason = in_words(&error);
             // CRIU knows only that something was killed.
@@ -142,6 +140,16 @@ impl Shared {
         }
         let machine = Process::describe_pid(pid).map_err(step("look at the machine", id))?;
         machine.ok_or_else(|| failed("its first process ended at once".to_owned()))
+    }
+
+    /// Ids for a machine to be, until it is destroyed; `None` where all have those that are on disk.
+    fn reserve_ids(&self, id: &SandboxId) -> Result<Option<HostIds>, RuntimeError> {
+        if !self.own_ids {
+            return Ok(None);
+        }
+        let ids = HostIds::reserve().map_err(|error| step(error.step, id)(error.source))?;
+        self.ranges.keep(id, &ids.range);
+        Ok(Some(ids))
     }
 }
 

@@ -1,6 +1,6 @@
 //! PID 1 of a machine, from its first instruction to the agent's.
 //!
-//! The order matters. The root and the volumes are opened while the process still has the host's uid, since the pool is closed to
+//! The order matters. The root is put in its place while the process still has the host's uid, since the pool is closed to
 //! everybody else; mounts follow while it has all capabilities of its user namespace; the filter is loaded while it
 //! may still load one; the capabilities go last. Nothing of the launcher survives but the boot socket.
 
@@ -13,16 +13,14 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use rustix::fs::{Gid, Mode, OFlags, Uid, fstat, open};
-use rustix::mount::{
-    MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount_change, move_mount, open_tree,
-    unmount,
-};
+use rustix::fs::{Gid, Mode, OFlags, Uid, open};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::thread::{
     UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid, unshare_unsafe,
 };
 
 use super::message::{At as _, Failure, Plan};
+use super::mounts::Files;
 use super::{confine, mounts, stage};
 use crate::container::seccomp::Instruction;
 use crate::report::Report;
@@ -37,8 +35,8 @@ const BUSY_ATTEMPTS: u32 = 1000;
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Turns this process into the agent, or reports over the boot socket why not, and ends.
-pub(super) fn become_machine(plan: &Plan, boot: OwnedFd, filter: &[Instruction]) -> ! {
-    let tried = catch_unwind(AssertUnwindSafe(|| take_steps(plan, &boot, filter)));
+pub(super) fn become_machine(plan: &Plan, files: &Files, boot: OwnedFd, filter: &[Instruction]) -> ! {
+    let tried = catch_unwind(AssertUnwindSafe(|| take_steps(plan, files, &boot, filter)));
     let failure = match tried {
         Ok(Ok(never)) => match never {},
         Ok(Err(failure)) => failure,
@@ -52,13 +50,17 @@ pub(super) fn become_machine(plan: &Plan, boot: OwnedFd, filter: &[Instruction])
     stage::exit_now(1)
 }
 
-fn take_steps(plan: &Plan, boot: &OwnedFd, filter: &[Instruction]) -> Result<Infallible, Failure> {
-    let tree = mount_root(plan)?;
-    let volumes = mounts::bind_volumes(&plan.mounts)?;
+fn take_steps(
+    plan: &Plan,
+    files: &Files,
+    boot: &OwnedFd,
+    filter: &[Instruction],
+) -> Result<Infallible, Failure> {
+    mount_root(plan, &files.root)?;
     become_inner_root()?;
-    mounts::mount_all(tree.as_fd(), plan.shm_bytes)?;
-    mounts::attach_volumes(tree.as_fd(), &plan.mounts, &volumes)?;
-    change_root(&tree)?;
+    mounts::mount_all(files.root.as_fd(), plan.shm_bytes)?;
+    mounts::attach_volumes(files.root.as_fd(), &plan.mounts, &files.volumes)?;
+    change_root(&files.root)?;
     rustix::system::sethostname(plan.hostname.as_bytes()).at("set the host name")?;
     confine::set_resource_limits()?;
     stage::reset_signals();
@@ -69,22 +71,13 @@ fn take_steps(plan: &Plan, boot: &OwnedFd, filter: &[Instruction]) -> Result<Inf
     execute_agent()
 }
 
-/// Binds the root directory on itself, which makes it a mount of this namespace that can become `/`.
-fn mount_root(plan: &Plan) -> Result<OwnedFd, Failure> {
+/// Mounts the root directory on itself, which makes it a mount of this namespace that can become `/`.
+fn mount_root(plan: &Plan, tree: &OwnedFd) -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .at("make mounts private")?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = open(&plan.root, flags, Mode::empty()).at("open the root directory")?;
-    let stat = fstat(&root).at("look at the root directory")?;
-    if (stat.st_dev, stat.st_ino) != plan.root_identity {
-        return Err(Failure { step: "find the root directory again".to_owned(), errno: libc::ESTALE });
-    }
-    let clone =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree = open_tree(&root, "", clone).at("bind the root directory")?;
-    let here = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(&tree, "", &root, "", here).at("mount the root directory")?;
-    Ok(tree)
+    let place = open(&plan.root, flags, Mode::empty()).at("open the root directory")?;
+    mounts::attach(tree, &place).at("mount the root directory")
 }
 
 /// From the host's uid 0, which is nobody in this user namespace, to its root.

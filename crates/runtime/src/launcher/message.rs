@@ -20,7 +20,7 @@ use crate::container::criu::Adjustment;
 /// A plan is a path, a name, a few numbers, and two paths for each volume; that of an emulator has a command line.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// User and network namespace, boot socket, v2 directory, and at most four v1 `tasks` files; or the latter two, and what
+/// User and network namespace, boot socket, owners' namespace, v2 directory, and at most four v1 `tasks` files; or the latter two, and what
 /// an emulator is given.
 const DESCRIPTORS_MAX: usize = 16;
 
@@ -33,8 +33,9 @@ pub(super) enum Request {
     Adjust(AdjustPlan),
 }
 
-/// How to start one machine. Descriptors go along, in this order: user namespace, network namespace, boot socket, v2
-/// cgroup directory (if `unified`), v1 `tasks` files (the rest).
+/// How to start one machine. Descriptors go along, in this order: user namespace, network namespace, boot socket, a user
+/// namespace that maps the owners of its files (if `own_ids`), v2 cgroup directory (if `unified`), v1 `tasks` files (the
+/// rest).
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) root: PathBuf,
@@ -43,6 +44,7 @@ pub(crate) struct Plan {
     pub(crate) hostname: String,
     /// Bound of `/dev/shm`.
     pub(crate) shm_bytes: u64,
+    pub(crate) own_ids: bool,
     pub(crate) unified: bool,
     pub(crate) mounts: Vec<MountPlan>,
 }

@@ -34,7 +34,7 @@ pub(crate) use confine::raise_core_limit;
 pub(crate) use emulator::FIRST_DESCRIPTOR;
 use message::{Answer, At as _, Request, receive, send};
 pub(crate) use message::{EmulatorPlan, Failure, MountPlan, Plan};
-pub(crate) use mounts::{open_beneath, set_access};
+pub(crate) use mounts::{MountAttributes, attach, bind_mapped, open_beneath, set_access};
 
 use crate::container::seccomp::{self, Reflinks};
 

@@ -9,6 +9,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::ptr;
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, makedev, open, openat2};
 use rustix::io::Errno;
@@ -17,7 +19,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
-use super::message::{At as _, Failure, MountPlan};
+use super::message::{At as _, Failure, MountPlan, Plan};
 
 /// Terminals of one sandbox. The agent bounds its own; this bounds programs that open `/dev/ptmx` themselves.
 const TERMINALS_MAX: &str = "1024";
@@ -122,20 +124,42 @@ pub(super) fn mount_all(root: BorrowedFd<'_>, shm_bytes: u64) -> Result<(), Fail
     cover(root, "proc/sys/kernel/random/boot_id", boot_id.as_fd()).at("cover the boot id")
 }
 
-/// Takes hold of the volumes, as the host's root, who alone gets to them.
-pub(super) fn bind_volumes(plans: &[MountPlan]) -> Result<Vec<OwnedFd>, Failure> {
+/// The files of a machine, as mounts that are in no place yet.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) root: OwnedFd,
+    pub(super) volumes: Vec<OwnedFd>,
+}
+
+impl Files {
+    /// Binds them as the host's root, who alone gets to them and may map their owners. `ids` is a user namespace that maps
+    /// those that are on disk to those of the machine.
+    pub(super) fn bind(plan: &Plan, ids: Option<BorrowedFd<'_>>) -> Result<Self, Failure> {
+        let root = open_again(&plan.root, plan.root_identity, ["open the root directory", ROOT_GONE])?;
+        let root = bind_mapped(root.as_fd(), ids).at("bind the root directory")?;
+        let bind_volume = |plan: &MountPlan| {
+            let source = open_again(&plan.source, plan.source_identity, ["open a volume", VOLUME_GONE])?;
+            let mount = bind_mapped(source.as_fd(), ids).at("bind a volume")?;
+            set_access(mount.as_fd(), plan.read_only).at("say who may write to a volume")?;
+            Ok(mount)
+        };
+        let volumes = plan.mounts.iter().map(bind_volume).collect::<Result<_, Failure>>()?;
+        Ok(Self { root, volumes })
+    }
+}
+
+const ROOT_GONE: &str = "find the root directory again";
+const VOLUME_GONE: &str = "find a volume again";
+
+/// Opens a directory that must still be the one that was meant.
+fn open_again(path: &Path, identity: (u64, u64), steps: [&str; 2]) -> Result<OwnedFd, Failure> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let bind_one = |plan: &MountPlan| {
-        let source = open(&plan.source, flags, Mode::empty()).at("open a volume")?;
-        let stat = fstat(&source).at("look at a volume")?;
-        if (stat.st_dev, stat.st_ino) != plan.source_identity {
-            return Err(Failure { step: "find a volume again".to_owned(), errno: libc::ESTALE });
-        }
-        let mount = bind(source.as_fd()).at("bind a volume")?;
-        set_access(mount.as_fd(), plan.read_only).at("say who may write to a volume")?;
-        Ok(mount)
-    };
-    plans.iter().map(bind_one).collect()
+    let directory = open(path, flags, Mode::empty()).at(steps[0])?;
+    let stat = fstat(&directory).at(steps[1])?;
+    match (stat.st_dev, stat.st_ino) == identity {
+        true => Ok(directory),
+        false => Err(Failure { step: steps[1].to_owned(), errno: libc::ESTALE }),
+    }
 }
 
 /// Puts them in their places, which follow no link either.
@@ -221,7 +245,18 @@ pub(super) fn bind(source: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(open_tree(source, "", flags)?)
 }
 
-pub(super) fn attach(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
+/// The same with other owners: `ids` is a user namespace that maps those on disk to those that are seen. What is mounted
+/// or unmounted later where it comes from, or in it, is seen at neither by the other.
+pub(crate) fn bind_mapped(source: BorrowedFd<'_>, ids: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    let mount = bind(source)?;
+    let mapping = ids.map(|ids| MountAttributes::mapping(ids.as_raw_fd()));
+    let unmapped = MountAttributes { set: 0, clear: 0, propagation: 0, user_namespace: 0 };
+    let attributes = mapping.unwrap_or(unmapped);
+    MountAttributes { propagation: libc::MS_PRIVATE, ..attributes }.apply(mount.as_fd())?;
+    Ok(mount)
+}
+
+pub(crate) fn attach(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(mount, "", target, "", flags)?)
 }
@@ -234,13 +269,46 @@ fn check_null(null: BorrowedFd<'_>) -> io::Result<()> {
     if is_null { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ENODEV)) }
 }
 
+/// The kernel's flag for mounts that map owners.
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+
 /// `struct mount_attr` of the kernel.
 #[repr(C)]
-struct MountAttributes {
+pub(crate) struct MountAttributes {
     set: u64,
     clear: u64,
     propagation: u64,
     user_namespace: u64,
+}
+
+impl MountAttributes {
+    /// Of a mount that maps owners by a user namespace.
+    pub(crate) fn mapping(ids: libc::c_int) -> Self {
+        let user_namespace = u64::from(ids.cast_unsigned());
+        Self { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, user_namespace }
+    }
+
+    fn apply(&self, mount: BorrowedFd<'_>) -> io::Result<()> {
+        match self.apply_raw(mount.as_raw_fd()) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// By system call alone; answers with -1 for a failure.
+    pub(crate) fn apply_raw(&self, mount: libc::c_int) -> libc::c_long {
+        // SAFETY: the path is empty and static, and the structure lives and is as large as said; the kernel only reads.
+        unsafe {
+            libc::syscall(
+                libc::SYS_mount_setattr,
+                mount,
+                c"".as_ptr(),
+                libc::AT_EMPTY_PATH,
+                ptr::from_ref(self),
+                size_of::<Self>(),
+            )
+        }
+    }
 }
 
 pub(super) fn set_read_only(mount: &OwnedFd) -> io::Result<()> {
@@ -258,22 +326,6 @@ pub(crate) fn set_access(mount: BorrowedFd<'_>, read_only: bool) -> io::Result<(
 }
 
 fn set_attributes(mount: BorrowedFd<'_>, set: MountAttrFlags, clear: MountAttrFlags) -> io::Result<()> {
-    let attributes = MountAttributes {
-        set: u64::from(set.bits()),
-        clear: u64::from(clear.bits()),
-        propagation: 0,
-        user_namespace: 0,
-    };
-    // SAFETY: the path is empty and static, and the structure lives and is as large as said; the kernel only reads.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            mount.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            &raw const attributes,
-            size_of::<MountAttributes>(),
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let (set, clear) = (u64::from(set.bits()), u64::from(clear.bits()));
+    MountAttributes { set, clear, propagation: 0, user_namespace: 0 }.apply(mount)
 }

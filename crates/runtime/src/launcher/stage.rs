@@ -1,7 +1,8 @@
 //! The forks between the launcher and a machine's PID 1.
 //!
 //! Stage A joins what has to be joined before the machine's first process exists: the v1 cgroups, the user namespace,
-//! the network namespace. Then it makes PID 1 as its own sibling, tells the launcher, and ends.
+//! the network namespace. Before that it makes mounts of the machine's files: only the host's root may map the owners of
+//! a mount. Then it makes PID 1 as its own sibling, tells the launcher, and ends.
 
 #![expect(unsafe_code, reason = "fork and clone3 have no safe interface")]
 
@@ -15,7 +16,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use super::message::{AdjustPlan, Answer, At as _, EmulatorPlan, Failure, Plan, receive, send};
-use super::{confine, emulator, machine};
+use super::{confine, emulator, machine, mounts};
 use crate::container::criu::{self, Opened};
 use crate::container::seccomp::Instruction;
 
@@ -28,6 +29,7 @@ pub(super) struct Descriptors {
     user: OwnedFd,
     net: OwnedFd,
     pub(super) boot: OwnedFd,
+    ids: Option<OwnedFd>,
     unified: Option<OwnedFd>,
     tasks: Vec<OwnedFd>,
 }
@@ -37,8 +39,9 @@ impl Descriptors {
         let mut next = descriptors.into_iter();
         let mut take = || next.next().ok_or(io::Error::from_raw_os_error(libc::EBADMSG)).at("read the plan");
         let (user, net, boot) = (take()?, take()?, take()?);
+        let ids = plan.own_ids.then(&mut take).transpose()?;
         let unified = plan.unified.then(&mut take).transpose()?;
-        Ok(Self { user, net, boot, unified, tasks: next.collect() })
+        Ok(Self { user, net, boot, ids, unified, tasks: next.collect() })
     }
 }
 
@@ -142,12 +145,13 @@ fn first_stage(
     filter: &[Instruction],
     answer: &OwnedFd,
 ) -> Result<(u32, OwnedFd), Failure> {
-    let Descriptors { user, net, boot, unified, tasks } = descriptors;
+    let Descriptors { user, net, boot, ids, unified, tasks } = descriptors;
     for file in tasks {
         // `0` is whoever writes it.
         File::from(file).write_all(b"0").at("join a cgroup")?;
     }
     give_up_protection().at("give up protection from the OOM killer")?;
+    let files = mounts::Files::bind(plan, ids.as_ref().map(AsFd::as_fd))?;
     move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User)).at("join the user namespace")?;
     move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))
         .at("join the network namespace")?;
@@ -157,7 +161,7 @@ fn first_stage(
             // Held by the machine, it would keep the launcher from seeing stage A's end.
             // SAFETY: nothing in this process uses the descriptor again; stage A has its own.
             unsafe { libc::close(answer.as_raw_fd()) };
-            machine::become_machine(plan, boot, filter)
+            machine::become_machine(plan, &files, boot, filter)
         }
     }
 }

@@ -127,7 +127,7 @@ async fn a_restore_that_fails_leaves_nothing_and_says_why() {
         (broken, "could not connect the network during a restore: the gateway is gone"),
         (cramped, "its RAM limit of 16 MiB is too small"),
         (nowhere, "could not open the root directory: No such file"),
-        (empty, "CRIU gave up the restore"),
+        (empty, "the dump has no user namespace"),
     ];
     for (options, expected) in cases {
         let error = host.runtime.restore(&plot.id, options).await.unwrap_err();

@@ -6,6 +6,7 @@
 mod cut;
 mod fail;
 mod first;
+mod ids;
 mod kept_or_named;
 mod programs;
 mod stopped;

@@ -100,6 +100,14 @@ impl Distribution {
         Self { plot: Plot { id, root }, volume }
     }
 
+    /// Another sandbox with the same files.
+    pub(super) fn copy(&self) -> Self {
+        let id = SandboxId::generate();
+        let volume = self.volume.with_file_name(format!("runtime-{id}"));
+        run(Command::new("btrfs").args(["-q", "subvolume", "snapshot"]).arg(&self.volume).arg(&volume));
+        Self { plot: Plot { id, root: volume.join("rootfs") }, volume }
+    }
+
     pub(super) fn script(&self, text: &str) {
         fs::write(self.plot.root.join("script.py"), text).unwrap();
     }
@@ -179,7 +187,8 @@ struct Net {
 impl Net {
     fn of(host: &Host) -> Self {
         let run_dir = host.directory.path().join("net");
-        let driver = LinuxNetwork::open(Options { run_dir: run_dir.clone(), pool_size: 0 }).unwrap();
+        let driver =
+            LinuxNetwork::open(Options { run_dir: run_dir.clone(), pool_size: 0, own_ids: true }).unwrap();
         Self { driver, run_dir }
     }
 }

@@ -168,14 +168,14 @@ async fn the_guest_agent_is_dumped_and_answers_again_twice() {
     let host = Host::with(&agent(), Some(support::criu()));
     let plot = host.plot();
     let BootOptions { attachment, hostname, .. } = support::options(&plot, LIMITS, &[]);
-    let Attachment::Namespaces { user, net } = attachment else { panic!("namespaces were made") };
+    let Attachment::Namespaces { user, net, ids } = attachment else { panic!("namespaces were made") };
     in_network(&format!("/proc/{}/fd/{}", std::process::id(), net.as_raw_fd()), WIRING);
     let boot_document = format!(
         r#"{{"generation":1,"token":"{TOKEN}","listen":"10.88.0.2:{PORT}","accept_from":"10.88.0.1",
         "ram_bytes":67108864,"services":[]}}"#
     )
     .into_bytes();
-    let attachment = Attachment::Namespaces { user, net };
+    let attachment = Attachment::Namespaces { user, net, ids };
     let options = BootOptions {
         root: plot.root.clone(),
         attachment,
@@ -264,8 +264,7 @@ fn check_confinement(pid: u32) {
     {
         assert!(status.contains(line), "{line} is not in:\n{status}");
     }
-    let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).unwrap();
-    assert_eq!(map.split_whitespace().collect::<Vec<_>>(), ["0", "100000", "65536"]);
+    support::base(pid);
     for kind in ["user", "pid", "mnt", "ipc", "uts", "cgroup", "net"] {
         let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/{kind}")).unwrap();
         assert_ne!(namespace(&pid.to_string()), namespace("self"), "{kind}");

@@ -73,6 +73,7 @@ impl Host {
         let network = LinuxNetwork::open(burrow_network::linux::Options {
             run_dir: directory.path().join("net"),
             pool_size: 0,
+            own_ids: false,
         })
         .unwrap();
         Self { runtime, network, directory, parent }

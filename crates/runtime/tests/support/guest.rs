@@ -142,6 +142,40 @@ fn answer(words: &[&str]) -> String {
         }),
         ["forks", most] => forks(most.parse().unwrap()),
         ["int80"] => int80(),
+        ["in-flight", count] => in_flight(count.parse().unwrap()),
+        ["send-limited", limit] => in_child_status(|| {
+            limit_to(RLIMIT_NOFILE, limit);
+            let (one, _other) = UnixStream::pair().unwrap();
+            errno_of(send_descriptors(&one, 1))
+        }),
+        ["crowd", count] => {
+            for _ in 0..count.parse::<usize>().unwrap() {
+                lone_child(|| {
+                    become_user();
+                    loop {
+                        std::thread::sleep(Duration::from_secs(1));
+                    }
+                });
+            }
+            "ok".to_owned()
+        }
+        ["fork-limited", limit] => in_child_status(|| {
+            become_user();
+            limit_to(RLIMIT_NPROC, limit);
+            match unsafe { fork() } {
+                0 => unsafe { _exit(0) },
+                child => errno_of(child.into()),
+            }
+        }),
+        ["queue", count] => {
+            block_signals();
+            result_of((0..count.parse::<usize>().unwrap()).map(|_| queue_signal()).min().unwrap())
+        }
+        ["queue-limited", limit] => in_child_status(|| {
+            block_signals();
+            limit_to(RLIMIT_SIGPENDING, limit);
+            errno_of(queue_signal())
+        }),
         ["hold", port] => hold(port.parse().unwrap()),
         ["close"] => format!("{}", unsafe { prctl(4, 0i64, 0i64, 0i64, 0i64) }),
         ["keep", mib] => {
@@ -208,6 +242,66 @@ fn show(error: std::io::Error) -> String {
 
 fn result_of(value: i64) -> String {
     if value < 0 { show(std::io::Error::last_os_error()) } else { format!("{value}") }
+}
+
+fn errno_of(value: i64) -> i32 {
+    if value < 0 { std::io::Error::last_os_error().raw_os_error().unwrap() } else { 0 }
+}
+
+/// Sends as many descriptors to itself, and never takes them.
+fn in_flight(count: usize) -> String {
+    let (one, other) = UnixStream::pair().unwrap();
+    let mut sent = 0;
+    while sent < count {
+        let some = (count - sent).min(DESCRIPTORS_MAX);
+        let done = send_descriptors(&one, some);
+        if done < 0 {
+            return result_of(done);
+        }
+        sent += some;
+    }
+    std::mem::forget((one, other));
+    "ok".to_owned()
+}
+
+/// One message with as many copies of a descriptor.
+fn send_descriptors(socket: &UnixStream, count: usize) -> i64 {
+    // SOL_SOCKET and SCM_RIGHTS, in one word.
+    let mut control = vec![16 + 4 * count as u64, 1 | 1 << 32];
+    control.resize(2 + count.div_ceil(2), 0);
+    let descriptor = socket.as_raw_fd();
+    for at in 0..count {
+        control[2 + at / 2] |= (descriptor as u64) << (32 * (at % 2));
+    }
+    let byte = [0u8];
+    let part = [byte.as_ptr() as u64, 1];
+    let message = [0, 0, part.as_ptr() as u64, 1, control.as_ptr() as u64, 16 + 4 * count as u64, 0];
+    unsafe { syscall(SYS_SENDMSG, i64::from(descriptor), message.as_ptr(), 0i64) }
+}
+
+fn become_user() {
+    unsafe {
+        assert_eq!(syscall(SYS_SETRESGID, 1000i64, 1000i64, 1000i64), 0);
+        assert_eq!(syscall(SYS_SETRESUID, 1000i64, 1000i64, 1000i64), 0);
+    }
+}
+
+fn limit_to(kind: i64, limit: &str) {
+    let limits = [limit.parse::<u64>().unwrap(); 2];
+    assert_eq!(unsafe { syscall(SYS_PRLIMIT64, 0i64, kind, limits.as_ptr(), 0i64) }, 0);
+}
+
+fn block_signals() {
+    let all = u64::MAX;
+    assert_eq!(unsafe { syscall(SYS_RT_SIGPROCMASK, 0i64, &all, 0i64, 8i64) }, 0);
+}
+
+/// A real-time signal to itself, which is queued as often as it is sent.
+fn queue_signal() -> i64 {
+    let mut about = [0i32; 32];
+    // SI_QUEUE
+    about[2] = -1;
+    unsafe { syscall(SYS_RT_SIGQUEUEINFO, i64::from(std::process::id()), 40i64, about.as_ptr()) }
 }
 
 fn call(words: &[&str]) -> String {
@@ -376,6 +470,37 @@ fn forks(most: usize) -> String {
     format!("{} {stopped}", children.len())
 }
 
+/// The kernel's own bound of one message.
+const DESCRIPTORS_MAX: usize = 253;
+
+const RLIMIT_NPROC: i64 = 6;
+const RLIMIT_NOFILE: i64 = 7;
+const RLIMIT_SIGPENDING: i64 = 11;
+
+#[cfg(target_arch = "x86_64")]
+const SYS_RT_SIGPROCMASK: i64 = 14;
+#[cfg(target_arch = "x86_64")]
+const SYS_SENDMSG: i64 = 46;
+#[cfg(target_arch = "x86_64")]
+const SYS_SETRESUID: i64 = 117;
+#[cfg(target_arch = "x86_64")]
+const SYS_SETRESGID: i64 = 119;
+#[cfg(target_arch = "x86_64")]
+const SYS_RT_SIGQUEUEINFO: i64 = 129;
+#[cfg(target_arch = "x86_64")]
+const SYS_PRLIMIT64: i64 = 302;
+#[cfg(target_arch = "aarch64")]
+const SYS_RT_SIGPROCMASK: i64 = 135;
+#[cfg(target_arch = "aarch64")]
+const SYS_SENDMSG: i64 = 211;
+#[cfg(target_arch = "aarch64")]
+const SYS_SETRESUID: i64 = 147;
+#[cfg(target_arch = "aarch64")]
+const SYS_SETRESGID: i64 = 149;
+#[cfg(target_arch = "aarch64")]
+const SYS_RT_SIGQUEUEINFO: i64 = 138;
+#[cfg(target_arch = "aarch64")]
+const SYS_PRLIMIT64: i64 = 261;
 #[cfg(target_arch = "x86_64")]
 const SYS_WRITE: i64 = 1;
 #[cfg(target_arch = "x86_64")]

@@ -8,13 +8,13 @@ use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use burrow_model::{Limits, MountMode, SandboxId};
-use burrow_network::linux::{UID_BASE, UID_COUNT};
+use burrow_network::linux::{HostIds, UID_BASE, UID_COUNT};
 use burrow_network::{Attachment, Plug};
-use burrow_runtime::container::{ContainerRuntime, Options};
+use burrow_runtime::container::{ContainerRuntime, Options, probe_own_ids};
 use burrow_runtime::{BootOptions, Machine, Runtime as _, RuntimeError};
 
 pub(crate) const LIMITS: Limits = Limits { ram_mib: 64, cpu_millis: 1000, pids: 64, disk_mib: 64 };
@@ -182,6 +182,12 @@ pub(crate) fn options(plot: &Plot, limits: Limits, commands: &[&str]) -> BootOpt
 
 /// A user namespace mapped as the network driver maps it, with a network namespace that belongs to it.
 pub(crate) fn attachment() -> Attachment {
+    attachment_with(has_own_ids().then(|| HostIds::reserve().unwrap()))
+}
+
+/// Without ids of its own it is as older versions made them, and as it is where the kernel cannot map owners.
+pub(crate) fn attachment_with(ids: Option<HostIds>) -> Attachment {
+    let base = ids.as_ref().map_or(UID_BASE, |ids| ids.range.base());
     let mut child = Command::new("unshare")
         .args(["--user", "--net", "sh", "-c", "echo there; read end"])
         .stdin(Stdio::piped())
@@ -192,13 +198,31 @@ pub(crate) fn attachment() -> Attachment {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let file = |name: &str| format!("/proc/{}/{name}", child.id());
     for map in ["uid_map", "gid_map"] {
-        fs::write(file(map), format!("0 {UID_BASE} {UID_COUNT}")).unwrap();
+        fs::write(file(map), format!("0 {base} {UID_COUNT}")).unwrap();
     }
     let open = |name: &str| OwnedFd::from(File::open(file(name)).unwrap());
     let (user, net) = (open("ns/user"), open("ns/net"));
     drop(child.stdin.take());
     child.wait().unwrap();
-    Attachment::Namespaces { user, net }
+    Attachment::Namespaces { user, net, ids }
+}
+
+/// Whether machines have ids of their own on this host; they have, but where the tests' directory cannot be mounted so.
+pub(crate) fn has_own_ids() -> bool {
+    static HAS: LazyLock<bool> =
+        LazyLock::new(|| probe_own_ids(Path::new(env!("CARGO_TARGET_TMPDIR"))).is_ok());
+    *HAS
+}
+
+/// What root inside a machine is on the host.
+pub(crate) fn base(pid: u32) -> u32 {
+    let [uids, gids] =
+        ["uid_map", "gid_map"].map(|map| fs::read_to_string(format!("/proc/{pid}/{map}")).unwrap());
+    assert_eq!(uids, gids);
+    let words: Vec<u32> = uids.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    let [0, base, UID_COUNT] = words[..] else { panic!("{uids}") };
+    assert_eq!(base == UID_BASE, !has_own_ids(), "{uids}");
+    base
 }
 
 /// How a machine sees what is mounted at a place in it, as the kernel says; it must be harmless.

@@ -40,6 +40,7 @@ pub(crate) const NOT_OF_MACHINES: &[(&[&str], &str)] = &[
         &["P-K16", "P-K17", "P-K18"],
         "a microVM has a kernel of its own, with no filter of ours in it and no file that tells of the host",
     ),
+    (&["P-R14"], "what its processes send each other is counted by its own kernel"),
     (&["P-R12"], "what its kernel keeps for sockets is RAM of the machine, which P-R2 is about"),
     (
         &["P-N4"],

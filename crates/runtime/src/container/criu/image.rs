@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::protobuf::Malformed;
+use super::protobuf::{Malformed, Message};
 
 /// What every image of this kind begins with.
 const MAGIC: u32 = 0x5456_4319;
@@ -70,13 +70,11 @@ fn word(image: &[u8], at: usize) -> Result<u32, Malformed> {
 }
 
 /// An image of these records, as CRIU writes it.
-#[cfg(test)]
-pub(super) fn written(kind: u32, records: &[super::protobuf::Message]) -> Vec<u8> {
+pub(super) fn written(kind: u32, records: &[Message]) -> Vec<u8> {
     let mut bytes = [MAGIC, kind].map(u32::to_le_bytes).concat();
     for record in records {
-        bytes.extend(
-            u32::try_from(record.as_bytes().len()).expect("a test's records are small").to_le_bytes(),
-        );
+        let length = u32::try_from(record.as_bytes().len()).expect("a record of ours is small");
+        bytes.extend(length.to_le_bytes());
         bytes.extend(record.as_bytes());
     }
     bytes

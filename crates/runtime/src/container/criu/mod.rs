@@ -31,6 +31,7 @@ mod spawn;
 mod terminals;
 mod timers;
 mod trace;
+mod userns;
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use burrow_network::linux::HostIds;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
 
 pub(crate) use closed::{Adjust, Adjustment, Opened, adjust};
@@ -50,7 +52,7 @@ pub(crate) use inspect::{Obstacle, obstacles, ram_bytes};
 pub(crate) use links::take_away;
 use rpc::{Common, Conversation, Patience, Point};
 pub(crate) use spawn::Place;
-use spawn::Process;
+use spawn::{Files, Process};
 use trace::IfWeDie;
 
 const DUMP_LOG: &str = "dump.log";
@@ -155,6 +157,8 @@ pub(crate) struct RestoreOptions<'a> {
     pub outside: &'a [Outside],
     /// Whose the machine's user namespace will be: a uid that nobody else has.
     pub owner: u32,
+    /// The ids of the machine on this host; `None`: those that its files have on disk.
+    pub ids: Option<&'a HostIds>,
     /// Where CRIU starts: in the cgroups of the machine.
     pub place: Place<'a>,
 }
@@ -187,7 +191,7 @@ impl Criu {
         if found.iter().any(|obstacle| !obstacle.reason.passes()) {
             return Err(CriuError::Obstacles { obstacles: found });
         }
-        let (process, socket) = Process::start(&self.program, options.place, None, &[])?;
+        let (process, socket) = Process::start(&self.program, options.place, None)?;
         let (criu, group) = (process.pid, Group::at(options.group));
         let mut since = Instant::now();
         let mut opened = None;
@@ -209,6 +213,7 @@ impl Criu {
                 sockets::refuse_in(options.images, options.root, options.outside)
                     .map_err(at("keep the sockets"))?;
                 links = links::hold(options.images, options.root).map_err(at("look for deleted files"))?;
+                userns::write_stored(options.images).map_err(at("write the ids as they are on disk"))?;
                 timers::write_wound_up(options.images).map_err(at("wind up the timers"))?;
                 if opened.is_some_and(|opened| opened.closed) {
                     closed::write_closed(options.images).map_err(at("close the first process's image"))?;
@@ -263,8 +268,10 @@ impl Criu {
         let locks = locks::read(options.images).map_err(at("read the locks of the dump"))?;
         links::sweep(options.images, options.root).map_err(at("remove what an earlier restore left"))?;
         let links = links::hold(options.images, options.root).map_err(at("look for deleted files"))?;
-        let (process, socket) =
-            Process::start(&self.program, options.place, Some(options.root), options.outside)?;
+        let images = userns::MappedImages::of(options.images, options.work, options.ids);
+        let images = images.map_err(at("map the ids of the dump"))?;
+        let files = Files { root: options.root, outside: options.outside, ids: options.ids };
+        let (process, socket) = Process::start(&self.program, options.place, Some(files))?;
         let external = process.external(options.outside);
         let (group, aside, criu) = (Group::at(options.group), Group::at(options.aside), process.pid);
         let mut first = 0;
@@ -296,7 +303,7 @@ impl Criu {
             Point::PreDump | Point::PostDump => Ok(()),
         };
         let common = Common {
-            images: options.images,
+            images: images.as_fd(),
             work: options.work,
             log: RESTORE_LOG,
             root: options.root,

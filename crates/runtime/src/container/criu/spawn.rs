@@ -22,11 +22,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr;
 
+use burrow_network::linux::HostIds;
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::Outside;
 use super::error::{CriuError, Operation};
+use crate::launcher::MountAttributes;
 
 /// Where CRIU, and so what it restores, is put.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,15 @@ pub(crate) struct Place<'a> {
     /// A directory on a tmpfs that takes the place of `/run`, where CRIU caches what it learnt about the kernel: learning
     /// it costs 30 ms each time. `None` where `/run` is a tmpfs itself.
     pub run: Option<&'a Path>,
+}
+
+/// The files of a machine to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files<'a> {
+    pub(super) root: &'a Path,
+    pub(super) outside: &'a [Outside],
+    /// Who their owners will be; `None`: those that they have on disk.
+    pub(super) ids: Option<&'a HostIds>,
 }
 
 /// CRIU finds its helpers (`tar` for the contents of a tmpfs) by this.
@@ -85,6 +97,8 @@ struct Errand {
     covers_tmp: bool,
     /// Directories of the host, and where below its own `/tmp` it finds them: who it becomes may not walk to where they are.
     outside: Vec<(CString, CString)>,
+    /// A user namespace that maps the owners of both.
+    ids: Option<libc::c_int>,
     tasks: Vec<libc::c_int>,
     /// Both above the descriptors they are copied to.
     socket: libc::c_int,
@@ -92,13 +106,14 @@ struct Errand {
 }
 
 impl Process {
-    /// Starts CRIU, and answers with our end of its socket. With a `root` it is for a restore.
+    /// Starts CRIU, and answers with our end of its socket. With `files` it is for a restore.
     pub(super) fn start(
         program: &Path,
         place: Place<'_>,
-        root: Option<&Path>,
-        outside: &[Outside],
+        files: Option<Files<'_>>,
     ) -> Result<(Self, OwnedFd), CriuError> {
+        let root = files.map(|files| files.root);
+        let outside = files.map_or(&[][..], |files| files.outside);
         let operation = if root.is_some() { Operation::Restore } else { Operation::Dump };
         let at = |step| move |source: io::Error| CriuError::Start { operation, step, source };
         let (ours, theirs) =
@@ -124,6 +139,7 @@ impl Process {
             root: root.map(text).transpose()?,
             covers_tmp,
             outside: bound,
+            ids: files.and_then(|files| files.ids).map(|ids| ids.mounts.as_raw_fd()),
             tasks: place.tasks.iter().map(|file| file.as_raw_fd()).collect(),
             socket: theirs.as_raw_fd(),
             null: null.as_raw_fd(),
@@ -240,6 +256,10 @@ fn become_criu(errand: &Errand) -> ! {
         // SAFETY: the strings live in the errand; no data is passed.
         unsafe { libc::syscall(libc::SYS_mount, from.as_ptr(), to.as_ptr(), none, libc::MS_BIND, none) }
     };
+    let bind_files = |from: &CStr, to: &CStr| match errand.ids {
+        Some(ids) => bind_mapped(from, to, ids),
+        None => bind(from, to),
+    };
     // SAFETY: system calls on numbers and on strings of the errand, which outlives this function. `execve` only returns
     // if it failed, and `check` ends the process then.
     unsafe {
@@ -252,14 +272,15 @@ fn become_criu(errand: &Errand) -> ! {
         let private = libc::MS_PRIVATE | libc::MS_REC;
         check(libc::syscall(libc::SYS_mount, none, c"/".as_ptr(), none, private, none));
         check(errand.run.as_deref().map_or(0, |run| bind(run, c"/run")));
-        check(errand.root.as_deref().map_or(0, |root| bind(root, root)));
+        check(errand.root.as_deref().map_or(0, |root| bind_files(root, root)));
         let cover = |place: &CStr| {
             let (kind, options) = (c"tmpfs".as_ptr(), c"mode=1777,size=1m".as_ptr());
             libc::syscall(libc::SYS_mount, kind, place.as_ptr(), kind, 0, options)
         };
         check(if errand.covers_tmp { cover(c"/tmp") } else { 0 });
         let find = |(source, place): &(CString, CString)| {
-            libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, place.as_ptr(), 0o755).min(bind(source, place))
+            let made = libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, place.as_ptr(), 0o755);
+            made.min(bind_files(source, place))
         };
         check(errand.outside.iter().map(find).min().unwrap_or(0));
         let unshare = || libc::syscall(libc::SYS_unshare, libc::CLONE_NEWCGROUP);
@@ -279,4 +300,18 @@ fn become_criu(errand: &Errand) -> ! {
         ));
     }
     unreachable!("a process that became CRIU does not come back, and one that did not has ended")
+}
+
+/// Binds a directory with other owners, by system calls alone. What it leaves open is closed with the start of CRIU.
+fn bind_mapped(from: &CStr, to: &CStr, ids: libc::c_int) -> libc::c_long {
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    // SAFETY: the string lives in the errand.
+    let mount = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, from.as_ptr(), clone.bits()) };
+    let Ok(mount) = libc::c_int::try_from(mount) else { return -1 };
+    if mount < 0 || MountAttributes::mapping(ids).apply_raw(mount) < 0 {
+        return -1;
+    }
+    let detached = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH.bits();
+    // SAFETY: the string lives in the errand, and the empty one is static.
+    unsafe { libc::syscall(libc::SYS_move_mount, mount, c"".as_ptr(), libc::AT_FDCWD, to.as_ptr(), detached) }
 }
