@@ -371,7 +371,13 @@ await check('fork', async () => {
 await check('network', async () => {
   await sandbox.updateNetwork({ denyOut: ['0.0.0.0/0'], allowOut: ['*.example.com'] })
   same((await sandbox.getInfo()).network?.allowOut ?? ['*.example.com'], ['*.example.com'])
-  await refused(Error, () => sandbox.updateNetwork({ denyOut: ['192.0.2.0/24'] }))
+  await sandbox.updateNetwork({ denyOut: ['192.0.2.0/24', '198.51.100.7'], allowOut: ['192.0.2.8/30'] })
+  const { network } = await sandbox.getInfo()
+  if (network) {
+    same([network.denyOut, network.allowOut], [['192.0.2.0/24', '198.51.100.7'], ['192.0.2.8/30']])
+  }
+  await refused(Error, () => sandbox.updateNetwork({ allowOut: ['example.com'] }))
+  await refused(Error, () => sandbox.updateNetwork({ denyOut: ['example.com'] }))
 })
 
 await check('kill', async () => {

@@ -166,7 +166,14 @@ def network(sandbox):
     if rules is not None:
         allowed = rules["allow_out"] if isinstance(rules, dict) else rules.allow_out
         assert list(allowed) == ["*.example.com"], allowed
-    refused(SandboxException, lambda: sandbox.update_network({"deny_out": ["192.0.2.0/24"]}))
+    sandbox.update_network({"deny_out": ["192.0.2.0/24", "198.51.100.7"], "allow_out": ["192.0.2.8/30"]})
+    rules = getattr(sandbox.get_info(), "network", None)
+    if rules is not None:
+        shown = (rules["deny_out"], rules["allow_out"]) if isinstance(rules, dict) else (rules.deny_out, rules.allow_out)
+        assert shown == (["192.0.2.0/24", "198.51.100.7"], ["192.0.2.8/30"]), shown
+    said = refused(SandboxException, lambda: sandbox.update_network({"allow_out": ["example.com"]}))
+    assert "0.0.0.0/0" in said, said
+    refused(SandboxException, lambda: sandbox.update_network({"deny_out": ["example.com"]}))
 
 
 # === Commands ===
