@@ -160,6 +160,8 @@ await check('timeout, connect', async () => {
 await check('metrics', async () => {
   const found = await sandbox.getMetrics()
   assert(found.length > 0 && found[0].memTotal > 0)
+  await until('a history', async () => (await sandbox.getMetrics()).length > 1)
+  same(await sandbox.getMetrics({ end: new Date(Date.now() - 2 * 3600_000) }), [])
 })
 
 await check('commands: run', async () => {

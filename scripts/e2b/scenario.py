@@ -146,6 +146,15 @@ def metrics(sandbox):
     one = found[-1]
     assert one.cpu_count >= 1 and one.mem_total > 0 and one.disk_total > 0
     assert 0 <= one.cpu_used_pct <= 100
+    # The last is of now; those before it were sampled since the first question.
+    found = until("a history", lambda: (lambda seen: seen if len(seen) > 2 else None)(sandbox.get_metrics()))
+    times = [one.timestamp for one in found]
+    assert times == sorted(times) and (times[1] - times[0]).total_seconds() > 4, times
+    first = sandbox.get_metrics(start=times[0], end=times[0])
+    assert [one.timestamp for one in first] == times[:1], (first, times)
+    long_ago = times[0] - datetime.timedelta(hours=2)
+    assert sandbox.get_metrics(end=long_ago) == []
+    refused(SandboxException, lambda: sandbox.get_metrics(start=times[0], end=long_ago))
 
 
 def unknown_template():
