@@ -79,6 +79,9 @@ def variables_kept(sandbox):
 def environment(sandbox):
     same(sandbox.run_code("import os; os.environ['ONCE']", envs={"ONCE": "for this run"}).text, "for this run")
     same(sandbox.run_code("os.environ.get('ONCE') is None").text, "True")
+    same(sandbox.run_code("os.environ['E2B_SANDBOX'], os.environ['E2B_SANDBOX_ID']").text, f"('true', '{sandbox.sandbox_id}')")
+    same(sandbox.run_code("os.environ['E2B_TEMPLATE_ID']").text, sandbox.commands.run("printf %s $E2B_TEMPLATE_ID").stdout)
+    assert sandbox.run_code("os.environ['E2B_EVENTS_ADDRESS']").text
 
 
 def callbacks(sandbox):
@@ -238,6 +241,7 @@ def forking(sandbox):
     try:
         (child,) = children
         same(child.run_code("whose = 'child'; shared").text, "42")
+        same(child.run_code("import os; os.environ['E2B_SANDBOX_ID']").text, child.sandbox_id)
         same(sandbox.run_code("whose").text, "parent")
     finally:
         for one in children:

@@ -12,6 +12,7 @@ the protocol of E2B's code interpreter, and a few routes more.
     POST /contexts/{id}/restart         a new kernel, without variables
     POST /contexts/{id}/interrupt       stops what runs and what waits
     POST /execute                       runs code; one JSON object a line, as they come
+    POST /environment                   variables that every kernel has from its next run on
 
 It has no keys: whoever may speak to the port may do what the sandbox's user may do. See contexts.py for runs, kernels.py for processes.
 """
@@ -138,6 +139,12 @@ class Interrupt(Handler):
         self.nothing()
 
 
+class Environment(Handler):
+    def post(self):
+        self.contexts.set_environment(variables(self.body(), "env"))
+        self.nothing()
+
+
 class Execute(Handler):
     """Runs code; its reader gone, it is interrupted."""
 
@@ -231,6 +238,7 @@ def application(contexts):
             (one + "/restart", Restart, given),
             (one + "/interrupt", Interrupt, given),
             (r"/execute", Execute, given),
+            (r"/environment", Environment, given),
         ],
         default_handler_class=Unknown,
         default_handler_args=given,
