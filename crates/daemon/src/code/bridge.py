@@ -255,6 +255,7 @@ class Unknown(Handler):
 async def serve(host, port, cwd):
     """Serves until it is told to end."""
     contexts = Contexts(cwd)
+    contexts.create_defaults()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     looks = set()
@@ -283,7 +284,7 @@ def main():
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     # Kernels of older versions load a debugger that warns whoever reads the log.
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-    cwd = given.user_cwd if os.path.isdir(given.user_cwd) else "/"
+    cwd = next((path for path in (given.user_cwd, os.path.expanduser("~")) if os.path.isdir(path)), "/")
     asyncio.run(serve(given.host, given.port, cwd))
 
 

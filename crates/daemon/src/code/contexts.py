@@ -53,6 +53,9 @@ RESULT_BYTES_MAX = 7 << 20
 RESULT_WEIGHT_MAX = 64 << 20
 RESULT_DEPTH_MAX = 120
 
+# Languages whose default contexts are listed from the beginning, as with E2B.
+DEFAULTS = ("python", "javascript")
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
@@ -225,12 +228,16 @@ class Context:
         # Held while a kernel is started or ended.
         self.changing = asyncio.Lock()
         self.removed = False
+        self.had_kernel = False
         # Variables of the sandbox, which all contexts share; their own come first.
         self.shared = shared
 
     def shown(self):
         if self.running is not None:
             state = "busy"
+        elif self.kernel is None and not self.had_kernel:
+            # The first run starts its kernel.
+            state = "idle"
         elif self.kernel is None or self.kernel.dead:
             state = "dead"
         else:
@@ -396,6 +403,7 @@ class Context:
             if self.kernel is not None and self.kernel.dead:
                 await self._bury(self.kernel)
             if self.kernel is None:
+                self.had_kernel = True
                 self.kernel = await Kernel.start(self.language, self.cwd, {**os.environ, **self.shared, **self.env})
             return self.kernel
 
@@ -492,6 +500,12 @@ class Contexts:
         self.cwd = cwd
         self.all = {}
         self.environment = {}
+
+    def create_defaults(self):
+        """The contexts that E2B's clients find there before any code ran. They have no kernel until it does."""
+        for language in kernels.languages():
+            if language in DEFAULTS:
+                self.create(language, identifier=default_of(language))
 
     def set_environment(self, env):
         """Variables that every kernel has from its next run on."""

@@ -525,6 +525,14 @@ class Contexts(WithBridge):
             stream.read_until("number_of_executions")
             self.assertEqual(self.context("default")["state"], "busy")
 
+    def test_the_default_context_is_listed_before_any_code_ran(self):
+        bridge = Bridge()
+        self.addCleanup(bridge.close)
+        (default,) = [one for one in bridge.call("GET", "/contexts")[1] if one["language"] == "python"]
+        self.assertEqual((default["id"], default["state"], default["execution_count"]), ("default", "idle", 0))
+        self.assertEqual(bridge.children(), [], "it has no kernel yet")
+        self.assertEqual(bridge.run("1").status, "ok")
+
     def test_directory_and_variables_are_the_contexts(self):
         context = self.new_context(cwd="/usr", env={"GIVEN": "by create"})
         ran = self.ok("import os; print(os.getcwd(), os.environ['GIVEN'])", context_id=context)
