@@ -5,6 +5,7 @@
 #   BURROW_TEST_ALL=1 scripts/test-e2b.sh BURROW GUEST POOL   all versions
 #   scripts/test-e2b.sh BURROW GUEST POOL py-2.63.0   these only
 #   scripts/test-e2b.sh BURROW GUEST POOL interpreters    only the clients of the code interpreter
+#   scripts/test-e2b.sh BURROW GUEST POOL cli             only E2B's command line
 #   UPDATE=1 scripts/test-e2b.sh BURROW GUEST POOL    also writes the tables in docs/e2b.md
 #
 # Needs root, python3 with venv, openssl, node with npm, and the pool of scripts/test-pool.sh. The daemon has a state, a cgroup and a
@@ -26,6 +27,10 @@ all=${#versions[@]}
 interpreters=(py-2.11.5 py-2.9.2 js-2.8.0 js-2.7.2)
 declare -A below=([py-2.11.5]=2.63.0 [py-2.9.2]=2.51.0 [js-2.8.0]=2.51.0 [js-2.7.2]=2.51.0)
 all_interpreters=${#interpreters[@]}
+# E2B's command line.
+cli=2.19.0
+# Of each the newest, by which later releases are noticed.
+newest_python=2.63.0 newest_npm=2.51.0 newest_interpreter_python=2.11.5 newest_interpreter_npm=2.8.0 newest_cli=$cli
 # The newest of each language and the oldest in every run, the others with `make test-all`.
 if [ -z "${BURROW_TEST_ALL:-}${UPDATE:-}" ]; then
     versions=(py-2.63.0 py-2.45.1 js-2.51.0)
@@ -34,9 +39,14 @@ if [ -z "${BURROW_TEST_ALL:-}${UPDATE:-}" ]; then
 fi
 if [ "$*" = interpreters ]; then
     versions=()
+    cli=""
+elif [ "$*" = cli ]; then
+    versions=()
+    interpreters=()
 elif [ $# -gt 0 ]; then
     versions=("$@")
     interpreters=()
+    cli=""
 fi
 home=$repo/target/e2b
 results=$home/results
@@ -45,6 +55,7 @@ say() { printf 'e2b: %s\n' "$*" >&2; }
 
 if ! node_version > /dev/null; then
     printf "skipped: E2B's npm clients: there is no Node.js 20 with npm\n" >&2
+    cli=""
     for index in "${!versions[@]}"; do [[ ${versions[index]} != js-* ]] || unset "versions[index]"; done
     for index in "${!interpreters[@]}"; do [[ ${interpreters[index]} != js-* ]] || unset "interpreters[index]"; done
 fi
@@ -117,6 +128,34 @@ install_interpreter() {
     esac
 }
 
+# The same for the command line.
+install_cli() {
+    [ -x "$home/cli-$cli/node_modules/.bin/e2b" ] && return
+    mkdir -p "$home/cli-$cli"
+    (cd "$home/cli-$cli" && printf '{"private": true}' > package.json && npm install --silent --no-audit --no-fund "@e2b/cli@$cli")
+}
+
+# newer PACKAGE OURS NEWEST: tells of a release that nothing here is tested with.
+newer() {
+    [ -z "$3" ] || [ "$2" = "$3" ] || say "newer: $1 $3 is released, the newest that is tested is $2"
+}
+
+# tell_of_newer: what was released since the versions above were chosen. Where nobody can be asked, nothing is said.
+tell_of_newer() {
+    local pypi name
+    for name in e2b e2b-code-interpreter; do
+        pypi=$("$home/pip/bin/pip" index versions "$name" 2>/dev/null | sed -n "1s/.*(\(.*\)).*/\1/p" || true)
+        case $name in
+        e2b) newer "$name (PyPI)" "$newest_python" "$pypi" ;;
+        *) newer "$name (PyPI)" "$newest_interpreter_python" "$pypi" ;;
+        esac
+    done
+    command -v npm > /dev/null || return 0
+    newer "e2b (npm)" "$newest_npm" "$(npm view e2b version 2>/dev/null || true)"
+    newer "@e2b/code-interpreter (npm)" "$newest_interpreter_npm" "$(npm view @e2b/code-interpreter version 2>/dev/null || true)"
+    newer "@e2b/cli (npm)" "$newest_cli" "$(npm view @e2b/cli version 2>/dev/null || true)"
+}
+
 mkdir -p "$results" "$home/interpreters/results"
 # One pip for all of them: to install it is half of what an environment takes.
 "$home/pip/bin/pip" --version > /dev/null 2>&1 || python3 -m venv --clear "$home/pip"
@@ -129,6 +168,8 @@ for version in "${interpreters[@]}"; do
     install_interpreter "$version" &
     jobs+=($!)
 done
+[ -z "$cli" ] || { install_cli & jobs+=($!); }
+[ -z "${BURROW_TEST_ALL:-}${UPDATE:-}" ] || tell_of_newer
 for job in "${jobs[@]}"; do wait "$job"; done
 
 # === A daemon with the default image ===
@@ -255,6 +296,20 @@ for version in "${interpreters[@]}"; do
     : > "$home/interpreters/results/$version.err"
 done
 [ "${#interpreters[@]}" -eq 0 ] || with_interpreters "one address" "${interpreters[@]}"
+
+# with_cli: what the command line does.
+with_cli() {
+    local began=$SECONDS
+    if scripts/e2b/cli.sh "$home/cli-$cli/node_modules/.bin/e2b" > "$home/cli-$cli/results" 2> "$home/cli-$cli/results.err"; then
+        say "command line $cli: $((SECONDS - began)) s, $(grep -c '^ok ' "$home/cli-$cli/results") checks passed"
+    else
+        failed=1
+        say "command line $cli: FAILED, $((SECONDS - began)) s"
+        grep '^FAILED ' "$home/cli-$cli/results" >&2 || tail -n 20 "$home/cli-$cli/results.err" >&2
+    fi
+    nothing_left "command line $cli"
+}
+[ -z "$cli" ] || with_cli
 
 # Once more where sandboxes are microVMs, emulated, with the newest client: every promise once.
 machines="info;commands: run;commands: background, list, kill;commands: stdin;pty;files: read, write;files: directories;files: watch"

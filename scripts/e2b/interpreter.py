@@ -79,6 +79,9 @@ def variables_kept(sandbox):
 def environment(sandbox):
     same(sandbox.run_code("import os; os.environ['ONCE']", envs={"ONCE": "for this run"}).text, "for this run")
     same(sandbox.run_code("os.environ.get('ONCE') is None").text, "True")
+    same(sandbox.run_code("os.environ['E2B_SANDBOX'], os.environ['E2B_SANDBOX_ID']").text, f"('true', '{sandbox.sandbox_id}')")
+    same(sandbox.run_code("os.environ['E2B_TEMPLATE_ID']").text, sandbox.commands.run("printf %s $E2B_TEMPLATE_ID").stdout)
+    assert sandbox.run_code("os.environ['E2B_EVENTS_ADDRESS']").text
 
 
 def callbacks(sandbox):
@@ -173,6 +176,7 @@ def charts(sandbox):
     bar = chart_of(sandbox, "plt.bar(['a', 'b'], [1, 2])")
     same([(type(bar).__name__, one.label, one.value) for one in bar.elements], [("BarChart", "a", 1.0), ("BarChart", "b", 2.0)])
     pie = chart_of(sandbox, "plt.pie([1, 3], labels=['x', 'y'])")
+    same((pie.title, line.title), (None, "T"))
     same((type(pie).__name__, pie.elements[0].label, pie.elements[0].angle), ("PieChart", "x", 90.0))
     box = chart_of(sandbox, "plt.boxplot([1, 2, 3, 4, 50])")
     same((type(box).__name__, box.elements[0].median, box.elements[0].outliers), ("BoxAndWhiskerChart", 3.0, [50.0]))
@@ -238,6 +242,7 @@ def forking(sandbox):
     try:
         (child,) = children
         same(child.run_code("whose = 'child'; shared").text, "42")
+        same(child.run_code("import os; os.environ['E2B_SANDBOX_ID']").text, child.sandbox_id)
         same(sandbox.run_code("whose").text, "parent")
     finally:
         for one in children:
@@ -246,6 +251,8 @@ def forking(sandbox):
 
 def kill():
     sandbox = Sandbox.create(timeout=600)
+    if hasattr(sandbox, "list_code_contexts"):
+        same([(one.language, one.cwd) for one in sandbox.list_code_contexts()], [("python", "/home/user")])
     same(sandbox.run_code("1").text, "1")
     assert sandbox.kill()
     refused(Exception, lambda: sandbox.run_code("1", timeout=30))

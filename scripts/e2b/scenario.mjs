@@ -160,6 +160,8 @@ await check('timeout, connect', async () => {
 await check('metrics', async () => {
   const found = await sandbox.getMetrics()
   assert(found.length > 0 && found[0].memTotal > 0)
+  await until('a history', async () => (await sandbox.getMetrics()).length > 1)
+  same(await sandbox.getMetrics({ end: new Date(Date.now() - 2 * 3600_000) }), [])
 })
 
 await check('commands: run', async () => {
@@ -371,7 +373,13 @@ await check('fork', async () => {
 await check('network', async () => {
   await sandbox.updateNetwork({ denyOut: ['0.0.0.0/0'], allowOut: ['*.example.com'] })
   same((await sandbox.getInfo()).network?.allowOut ?? ['*.example.com'], ['*.example.com'])
-  await refused(Error, () => sandbox.updateNetwork({ denyOut: ['192.0.2.0/24'] }))
+  await sandbox.updateNetwork({ denyOut: ['192.0.2.0/24', '198.51.100.7'], allowOut: ['192.0.2.8/30'] })
+  const { network } = await sandbox.getInfo()
+  if (network) {
+    same([network.denyOut, network.allowOut], [['192.0.2.0/24', '198.51.100.7'], ['192.0.2.8/30']])
+  }
+  await refused(Error, () => sandbox.updateNetwork({ allowOut: ['example.com'] }))
+  await refused(Error, () => sandbox.updateNetwork({ denyOut: ['example.com'] }))
 })
 
 await check('kill', async () => {

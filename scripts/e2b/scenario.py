@@ -146,6 +146,15 @@ def metrics(sandbox):
     one = found[-1]
     assert one.cpu_count >= 1 and one.mem_total > 0 and one.disk_total > 0
     assert 0 <= one.cpu_used_pct <= 100
+    # The last is of now; those before it were sampled since the first question.
+    found = until("a history", lambda: (lambda seen: seen if len(seen) > 2 else None)(sandbox.get_metrics()))
+    times = [one.timestamp for one in found]
+    assert times == sorted(times) and (times[1] - times[0]).total_seconds() > 4, times
+    first = sandbox.get_metrics(start=times[0], end=times[0])
+    assert [one.timestamp for one in first] == times[:1], (first, times)
+    long_ago = times[0] - datetime.timedelta(hours=2)
+    assert sandbox.get_metrics(end=long_ago) == []
+    refused(SandboxException, lambda: sandbox.get_metrics(start=times[0], end=long_ago))
 
 
 def unknown_template():
@@ -166,7 +175,14 @@ def network(sandbox):
     if rules is not None:
         allowed = rules["allow_out"] if isinstance(rules, dict) else rules.allow_out
         assert list(allowed) == ["*.example.com"], allowed
-    refused(SandboxException, lambda: sandbox.update_network({"deny_out": ["192.0.2.0/24"]}))
+    sandbox.update_network({"deny_out": ["192.0.2.0/24", "198.51.100.7"], "allow_out": ["192.0.2.8/30"]})
+    rules = getattr(sandbox.get_info(), "network", None)
+    if rules is not None:
+        shown = (rules["deny_out"], rules["allow_out"]) if isinstance(rules, dict) else (rules.deny_out, rules.allow_out)
+        assert shown == (["192.0.2.0/24", "198.51.100.7"], ["192.0.2.8/30"]), shown
+    said = refused(SandboxException, lambda: sandbox.update_network({"allow_out": ["example.com"]}))
+    assert "0.0.0.0/0" in said, said
+    refused(SandboxException, lambda: sandbox.update_network({"deny_out": ["example.com"]}))
 
 
 # === Commands ===

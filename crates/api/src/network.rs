@@ -46,6 +46,11 @@ pub struct NetworkRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 200)]
     pub requests: Option<Vec<RuleDocument>>,
+    /// Blocks of addresses that are not dialled, such as `203.0.113.0/24`, whatever name leads to them. A rule about an
+    /// address or a block is an exception.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 1000)]
+    pub deny: Option<Vec<String>>,
 }
 
 /// What a sandbox may reach from now on. What is absent stays; connections that are no longer allowed are cut.
@@ -84,6 +89,18 @@ pub struct UpdateNetwork {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 200)]
     pub add_requests: Vec<RuleDocument>,
+    /// All blocks of addresses that are denied afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 1000)]
+    pub deny: Option<Vec<String>>,
+    /// Blocks to deny; one that is denied already stays so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 1000)]
+    pub add_deny: Vec<String>,
+    /// Blocks to deny no longer; one that is not denied is an error.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 1000)]
+    pub remove_deny: Vec<String>,
 }
 
 /// What a sandbox may reach.
@@ -97,12 +114,16 @@ pub struct Network {
     /// Its rules about requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RuleDocument>,
+    /// Blocks of addresses that are not dialled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
 }
 
 impl Default for Network {
     /// What a sandbox of a daemon that does not tell has: nothing.
     fn default() -> Self {
-        Self { mode: NetworkMode::None, allow: Vec::new(), sets: Vec::new(), requests: Vec::new() }
+        let mode = NetworkMode::None;
+        Self { mode, allow: Vec::new(), sets: Vec::new(), requests: Vec::new(), deny: Vec::new() }
     }
 }
 

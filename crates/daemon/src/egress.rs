@@ -83,6 +83,7 @@ pub(crate) fn settings(config: &EgressConfig, package_urls: &[String]) -> Egress
             rules: config.rules.clone(),
             sets: Vec::new(),
             requests: Vec::new(),
+            deny: Vec::new(),
         },
         sets,
         allow_ranges: config.allow_ranges.clone(),

@@ -116,7 +116,12 @@ async fn the_next_daemon_finds_what_was_attached(fixture: &dyn Fixture) {
 /// A policy with one rule.
 fn allowing(rule: &str) -> Policy {
     let rules = vec![rule.parse().expect("a rule")];
-    let policy =
-        NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new() };
+    let policy = NetworkPolicy {
+        mode: NetworkMode::Allowlist,
+        rules,
+        sets: Vec::new(),
+        requests: Vec::new(),
+        deny: Vec::new(),
+    };
     Policy::new(&policy, &BTreeMap::new(), &[]).expect("a policy")
 }

@@ -173,7 +173,8 @@ impl Sandbox {
             let stays = match open {
                 // What is spliced now may have to be decrypted.
                 Open::Flow(_) => {
-                    let admitted = meter.address.is_none_or(|address| policy.admits(address).is_ok());
+                    let port = meter.destination.port;
+                    let admitted = meter.address.is_none_or(|address| policy.admits(address, port).is_ok());
                     let decrypt =
                         meter.protocol == ProtocolSeen::Tls && policy.intercepts(&meter.destination);
                     admitted && !decrypt

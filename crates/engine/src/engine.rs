@@ -317,6 +317,11 @@ impl Engine {
         Ok((guest.sandbox().clone(), stats, incidents, disk))
     }
 
+    /// What its disk takes of the pool. Wakes nothing.
+    pub async fn disk_used(&self, guest: &Guest) -> Result<u64, EngineError> {
+        Ok(self.shared.seams.volumes.used(&guest.sandbox().id).await?)
+    }
+
     /// What is known of a sandbox that sleeps, without its agent.
     async fn stats_asleep(
         &self,

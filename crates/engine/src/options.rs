@@ -8,10 +8,11 @@ use std::time::Duration;
 use burrow_catalog::{Catalog, Idempotency};
 use burrow_egress::Egress;
 use burrow_memory::Memory;
-use burrow_model::network::{REQUEST_RULES_MAX, RULES_MAX, RequestRule, SETS_MAX, overlapping};
+use burrow_model::network::{DENIED_MAX, REQUEST_RULES_MAX, RULES_MAX, RequestRule, SETS_MAX, overlapping};
 use burrow_model::{
-    AttachedSpace, EgressRule, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode, NetworkPolicy, Rates,
-    Remember, RotatePolicy, ServiceSpec, ShelfMount, SleepPolicy, SnapshotPolicy, SpaceId,
+    AttachedSpace, EgressRule, IpRange, Lease, Lifetime, Limits, MemorySpec, Name, NetworkMode,
+    NetworkPolicy, Rates, Remember, RotatePolicy, ServiceSpec, ShelfMount, SleepPolicy, SnapshotPolicy,
+    SpaceId,
 };
 use burrow_network::Network;
 use burrow_runtime::Runtime;
@@ -171,6 +172,9 @@ pub struct NetworkChange {
     pub remove_sets: Vec<Name>,
     pub requests: Option<Vec<RequestRule>>,
     pub add_requests: Vec<RequestRule>,
+    pub deny: Option<Vec<IpRange>>,
+    pub add_deny: Vec<IpRange>,
+    pub remove_deny: Vec<IpRange>,
 }
 
 impl NetworkChange {
@@ -195,7 +199,13 @@ impl NetworkChange {
             let [earlier, later] = [earlier, later].map(|index| requests[index].to_string());
             return Err(EngineError::RulesOverlap { earlier, later });
         }
-        Ok(NetworkPolicy { mode: self.mode.unwrap_or(policy.mode), rules, sets, requests })
+        let deny = self.deny.as_ref().unwrap_or(&policy.deny);
+        let deny =
+            changed(deny, &self.add_deny, &self.remove_deny).map_err(|block| missing(block.to_string()))?;
+        if deny.len() > DENIED_MAX {
+            return Err(EngineError::RulesMax { rules: DENIED_MAX, sets: SETS_MAX });
+        }
+        Ok(NetworkPolicy { mode: self.mode.unwrap_or(policy.mode), rules, sets, requests, deny })
     }
 }
 
@@ -274,6 +284,9 @@ mod tests {
             remove_sets: Vec::new(),
             requests: None,
             add_requests: Vec::new(),
+            deny: None,
+            add_deny: Vec::new(),
+            remove_deny: Vec::new(),
         };
         assert_eq!(nothing.apply(&policy).unwrap(), policy);
         let change = NetworkChange {
@@ -288,6 +301,17 @@ mod tests {
         let unknown = NetworkChange { remove: rules(&["d.example"]), ..nothing.clone() };
         let error = unknown.apply(&policy).unwrap_err();
         assert_eq!(error.to_string(), "the sandbox has no rule or host set `d.example` of its own");
+        let blocks =
+            |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpRange>>();
+        let denied = NetworkChange { deny: Some(blocks(&["192.0.2.0/24"])), ..nothing.clone() };
+        let denied = denied.apply(&policy).unwrap();
+        let other = NetworkChange {
+            add_deny: blocks(&["198.51.100.0/24"]),
+            remove_deny: blocks(&["192.0.2.0/24"]),
+            ..nothing.clone()
+        };
+        assert_eq!(other.apply(&denied).unwrap().deny, blocks(&["198.51.100.0/24"]));
+        assert!(other.apply(&policy).is_err(), "it is not denied there");
         let replaced = NetworkChange { rules: Some(rules(&["x.example"])), ..nothing };
         assert_eq!(replaced.apply(&policy).unwrap().rules, rules(&["x.example"]));
     }

@@ -6,6 +6,9 @@
 //! mode open       any public host; never a private, link-local, loopback or metadata address
 //! ```
 //!
+//! Denied blocks of addresses hold in every mode and whatever name leads to them; a rule about an address or a block is
+//! an exception to them.
+//!
 //! Pure: which addresses may be dialled and how a connection is judged is the egress crate's.
 
 mod host;
@@ -33,6 +36,9 @@ pub use rule::{EgressRule, PortRange, RuleError, RuleProtocol};
 /// Rules of one sandbox, its sets not counted. A policy is looked at by people; a longer list belongs in a named set.
 pub const RULES_MAX: usize = 1_000;
 
+/// Blocks of addresses that one sandbox may be denied.
+pub const DENIED_MAX: usize = 1_000;
+
 /// Named sets one sandbox may refer to.
 pub const SETS_MAX: usize = 64;
 
@@ -48,12 +54,16 @@ pub struct NetworkPolicy {
     /// Rules about requests, which decrypt their hosts or put secrets in. The first that covers a request decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<RequestRule>,
+    /// Addresses that are not dialled, unless a rule names the address or a block it is in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<IpRange>,
 }
 
 impl NetworkPolicy {
     /// An allow-list with nothing in it: what every sandbox gets unless somebody says otherwise.
     pub fn closed() -> Self {
-        Self { mode: NetworkMode::Allowlist, rules: Vec::new(), sets: Vec::new(), requests: Vec::new() }
+        let mode = NetworkMode::Allowlist;
+        Self { mode, rules: Vec::new(), sets: Vec::new(), requests: Vec::new(), deny: Vec::new() }
     }
 }
 
@@ -106,6 +116,14 @@ mod tests {
     fn the_default_policy_allows_nothing() {
         let policy = NetworkPolicy::closed();
         assert_eq!((policy.mode, policy.rules.len(), policy.sets.len()), (NetworkMode::Allowlist, 0, 0));
+    }
+
+    #[test]
+    fn a_policy_stored_before_there_were_denied_blocks_is_read() {
+        let stored = r#"{"mode": "open", "rules": [], "sets": []}"#;
+        let policy: NetworkPolicy = serde_json::from_str(stored).unwrap();
+        assert_eq!(policy, NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() });
+        assert!(!serde_json::to_string(&policy).unwrap().contains("deny"));
     }
 
     #[test]

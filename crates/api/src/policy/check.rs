@@ -8,12 +8,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use burrow_model::network::{
-    Approve, Budget, Method, PathPattern, REQUEST_RULES_MAX, RULES_MAX, RequestRule, RequestScope, RuleMode,
-    SCOPE_ITEMS_MAX, SETS_MAX, overlapping,
+    Approve, Budget, DENIED_MAX, Method, PathPattern, REQUEST_RULES_MAX, RULES_MAX, RequestRule,
+    RequestScope, RuleMode, SCOPE_ITEMS_MAX, SETS_MAX, overlapping,
 };
 use burrow_model::{
-    BasicUser, CEILING_MAX, EgressRule, Format, HeaderName, HostPattern, Name, NetworkMode, NetworkPolicy,
-    PlaceholderSpec, QueryName, SecretSpec, Slot,
+    BasicUser, CEILING_MAX, EgressRule, Format, HeaderName, HostPattern, IpRange, Name, NetworkMode,
+    NetworkPolicy, PlaceholderSpec, QueryName, SecretSpec, Slot,
 };
 
 use super::{
@@ -123,7 +123,7 @@ fn network(
     short: &[EgressAuth],
 ) -> Result<(NetworkPolicy, Vec<Vec<Step>>), Fault> {
     let nothing = EgressDocument::default();
-    let EgressDocument { default, rules: written, allow, sets } = egress.unwrap_or(&nothing);
+    let EgressDocument { default, rules: written, allow, sets, deny } = egress.unwrap_or(&nothing);
     let place = [Step::Key("egress".to_owned())];
     let (mut requests, mut places) = (Vec::new(), Vec::new());
     for (index, rule) in written.iter().enumerate() {
@@ -145,6 +145,7 @@ fn network(
     apart(&requests, &places)?;
     at_most(allow.len(), RULES_MAX, &below(&place, "allow"), "rules")?;
     at_most(sets.len(), SETS_MAX, &below(&place, "sets"), "host sets")?;
+    at_most(deny.len(), DENIED_MAX, &below(&place, "deny"), "blocks of addresses")?;
     let network = NetworkPolicy {
         mode: match default {
             None | Some(Otherwise::Deny) => NetworkMode::Allowlist,
@@ -153,6 +154,7 @@ fn network(
         rules: distinct::<EgressRule>(allow, &place, "allow")?,
         sets: distinct::<Name>(sets, &place, "sets")?,
         requests,
+        deny: distinct::<IpRange>(deny, &place, "deny")?,
     };
     Ok((network, places))
 }
@@ -240,7 +242,7 @@ fn short_rule(auth: &EgressAuth, place: &[Step]) -> Result<RequestRule, Fault> {
 
 fn host(text: &str, place: &[Step]) -> Result<HostPattern, Fault> {
     let host: HostPattern = parse(text, place)?;
-    if matches!(host, HostPattern::Address(_)) {
+    if matches!(host, HostPattern::Address(_) | HostPattern::Block(_)) {
         let reason = "a rule about requests names a host, not an address: a certificate is checked by name";
         return Err(Fault::new(place, reason).hint("an address may stand in `egress.allow`"));
     }

@@ -52,6 +52,10 @@ pub struct EgressDocument {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub sets: Vec<String>,
+    /// Blocks of addresses that are not dialled, such as `203.0.113.0/24`, unless `allow` names the address or its block.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 1000)]
+    pub deny: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

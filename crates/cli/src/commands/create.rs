@@ -46,7 +46,7 @@ pub(crate) struct CreateArgs {
     #[arg(short = 'f', long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Policy file: what it may reach, and the secrets put into its requests; in place of the specification's `network`
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["net", "allow", "sets"])]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["net", "allow", "sets", "deny"])]
     policy: Option<PathBuf>,
     /// With a name that exists: use that sandbox, woken or started if need be
     #[arg(long)]

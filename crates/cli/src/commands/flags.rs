@@ -99,11 +99,14 @@ pub(crate) struct NetworkFlags {
     /// Host set of the daemon's configuration; may be repeated
     #[arg(long = "allow-set", value_name = "NAME")]
     sets: Vec<String>,
+    /// Block of addresses that it may not reach, e.g. 203.0.113.0/24; may be repeated
+    #[arg(long = "deny", value_name = "BLOCK")]
+    deny: Vec<String>,
 }
 
 impl NetworkFlags {
     pub(crate) fn is_empty(&self) -> bool {
-        self.net.is_none() && self.allow.is_empty() && self.sets.is_empty()
+        self.net.is_none() && self.allow.is_empty() && self.sets.is_empty() && self.deny.is_empty()
     }
 
     /// These over `base`: a mode wins, rules and sets are added.
@@ -119,6 +122,9 @@ impl NetworkFlags {
         if !self.sets.is_empty() {
             request.sets.get_or_insert_default().extend(self.sets);
         }
+        if !self.deny.is_empty() {
+            request.deny.get_or_insert_default().extend(self.deny);
+        }
         // Rules about requests are a file's to give.
         Some(request)
     }
@@ -129,6 +135,7 @@ impl NetworkFlags {
             mode: self.net.map(NetworkMode::from),
             add: self.allow,
             add_sets: self.sets,
+            add_deny: self.deny,
             ..UpdateNetwork::default()
         }
     }
@@ -298,8 +305,7 @@ mod tests {
         let file = NetworkRequest {
             mode: Some(NetworkMode::None),
             allow: Some(vec!["example.org".to_owned()]),
-            sets: None,
-            requests: None,
+            ..NetworkRequest::default()
         };
         let base = CreateSandbox { network: Some(file), ..CreateSandbox::default() };
         let network = flags.sandbox.over(base).network.unwrap();

@@ -84,8 +84,8 @@ fn rest(request: &CreateSandbox) -> UpdateSandbox {
 }
 
 fn network(request: NetworkRequest) -> UpdateNetwork {
-    let NetworkRequest { mode, allow, sets, requests } = request;
-    UpdateNetwork { mode, allow, sets, requests, ..UpdateNetwork::default() }
+    let NetworkRequest { mode, allow, sets, requests, deny } = request;
+    UpdateNetwork { mode, allow, sets, requests, deny, ..UpdateNetwork::default() }
 }
 
 #[cfg(test)]

@@ -43,6 +43,9 @@ pub(crate) struct UpdateArgs {
     /// Host set to remove; may be repeated
     #[arg(long = "disallow-set", value_name = "NAME")]
     disallow_sets: Vec<String>,
+    /// Block of addresses to deny no longer; may be repeated
+    #[arg(long = "undeny", value_name = "BLOCK")]
+    undeny: Vec<String>,
     #[command(flatten)]
     life: LifeFlags,
     /// Snapshot that --rotate-every goes back to
@@ -63,8 +66,12 @@ pub(crate) struct UpdateArgs {
 }
 
 pub(crate) async fn run(ctx: &Context, args: UpdateArgs) -> Result<(), Stop> {
-    let network =
-        UpdateNetwork { remove: args.disallow, remove_sets: args.disallow_sets, ..args.network.change() };
+    let network = UpdateNetwork {
+        remove: args.disallow,
+        remove_sets: args.disallow_sets,
+        remove_deny: args.undeny,
+        ..args.network.change()
+    };
     let network = Some(network).filter(|network| *network != UpdateNetwork::default());
     let plain = args.limits.is_empty() && args.labels.is_empty() && args.unlabels.is_empty();
     let plain = plain && args.memory.is_empty() && args.unattach.is_empty();

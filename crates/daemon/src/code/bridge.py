@@ -12,6 +12,7 @@ the protocol of E2B's code interpreter, and a few routes more.
     POST /contexts/{id}/restart         a new kernel, without variables
     POST /contexts/{id}/interrupt       stops what runs and what waits
     POST /execute                       runs code; one JSON object a line, as they come
+    POST /environment                   variables that every kernel has from its next run on
 
 It has no keys: whoever may speak to the port may do what the sandbox's user may do. See contexts.py for runs, kernels.py for processes.
 """
@@ -138,6 +139,12 @@ class Interrupt(Handler):
         self.nothing()
 
 
+class Environment(Handler):
+    def post(self):
+        self.contexts.set_environment(variables(self.body(), "env"))
+        self.nothing()
+
+
 class Execute(Handler):
     """Runs code; its reader gone, it is interrupted."""
 
@@ -231,6 +238,7 @@ def application(contexts):
             (one + "/restart", Restart, given),
             (one + "/interrupt", Interrupt, given),
             (r"/execute", Execute, given),
+            (r"/environment", Environment, given),
         ],
         default_handler_class=Unknown,
         default_handler_args=given,
@@ -247,6 +255,7 @@ class Unknown(Handler):
 async def serve(host, port, cwd):
     """Serves until it is told to end."""
     contexts = Contexts(cwd)
+    contexts.create_defaults()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     looks = set()
@@ -275,7 +284,7 @@ def main():
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     # Kernels of older versions load a debugger that warns whoever reads the log.
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-    cwd = given.user_cwd if os.path.isdir(given.user_cwd) else "/"
+    cwd = next((path for path in (given.user_cwd, os.path.expanduser("~")) if os.path.isdir(path)), "/")
     asyncio.run(serve(given.host, given.port, cwd))
 
 

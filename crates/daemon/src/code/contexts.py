@@ -53,6 +53,9 @@ RESULT_BYTES_MAX = 7 << 20
 RESULT_WEIGHT_MAX = 64 << 20
 RESULT_DEPTH_MAX = 120
 
+# Languages whose default contexts are listed from the beginning, as with E2B.
+DEFAULTS = ("python", "javascript")
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 
@@ -212,7 +215,7 @@ def too_deep(form):
 class Context:
     """One language's variables, and who waits to use them."""
 
-    def __init__(self, identifier, language, cwd, env):
+    def __init__(self, identifier, language, cwd, env, shared):
         self.id = identifier
         self.language = language
         self.cwd = cwd
@@ -225,10 +228,16 @@ class Context:
         # Held while a kernel is started or ended.
         self.changing = asyncio.Lock()
         self.removed = False
+        self.had_kernel = False
+        # Variables of the sandbox, which all contexts share; their own come first.
+        self.shared = shared
 
     def shown(self):
         if self.running is not None:
             state = "busy"
+        elif self.kernel is None and not self.had_kernel:
+            # The first run starts its kernel.
+            state = "idle"
         elif self.kernel is None or self.kernel.dead:
             state = "dead"
         else:
@@ -279,6 +288,7 @@ class Context:
             run.end(run.stopped)
             return
         run.began_at = time.monotonic()
+        await self._share(kernel, run)
         environment = ENVIRONMENTS[self.language["name"]] if run.env else None
         if environment is not None:
             await self._ask(kernel, run, environment.enter(run.env))
@@ -393,8 +403,17 @@ class Context:
             if self.kernel is not None and self.kernel.dead:
                 await self._bury(self.kernel)
             if self.kernel is None:
-                self.kernel = await Kernel.start(self.language, self.cwd, {**os.environ, **self.env})
+                self.had_kernel = True
+                self.kernel = await Kernel.start(self.language, self.cwd, {**os.environ, **self.shared, **self.env})
             return self.kernel
+
+    async def _share(self, kernel, run):
+        """Gives a kernel the sandbox's variables that have changed since it began: a fork has others than what it was forked from."""
+        environment = ENVIRONMENTS.get(self.language["name"])
+        changed = {name: value for name, value in self.shared.items() if name not in self.env and kernel.env.get(name) != value}
+        if changed and environment is not None:
+            await self._ask(kernel, run, environment.set(changed))
+            kernel.env.update(changed)
 
     async def prepare(self):
         """Starts its kernel ahead of the first run."""
@@ -480,6 +499,18 @@ class Contexts:
     def __init__(self, cwd):
         self.cwd = cwd
         self.all = {}
+        self.environment = {}
+
+    def create_defaults(self):
+        """The contexts that E2B's clients find there before any code ran. They have no kernel until it does."""
+        for language in kernels.languages():
+            if language in DEFAULTS:
+                self.create(language, identifier=default_of(language))
+
+    def set_environment(self, env):
+        """Variables that every kernel has from its next run on."""
+        self.environment.clear()
+        self.environment.update(env)
 
     def language(self, name):
         """An installed language."""
@@ -512,7 +543,7 @@ class Contexts:
         cwd = cwd or self.cwd
         if not os.path.isdir(cwd):
             raise Refused(400, f"`{cwd[:256]}` is not a directory")
-        context = self.all[identifier] = Context(identifier, known, cwd, env or {})
+        context = self.all[identifier] = Context(identifier, known, cwd, env or {}, self.environment)
         return context
 
     def find_or_create(self, identifier, language):
@@ -562,10 +593,14 @@ def language_of_default(identifier):
     return identifier.removeprefix("default-") if identifier.startswith("default-") else None
 
 
-# === Variables for one run ===
+# === Variables, for good or for one run ===
 
 
 class PythonEnvironment:
+    @staticmethod
+    def set(env):
+        return f"__import__('os').environ.update({env!r})"
+
     @staticmethod
     def enter(env):
         return f"__import__('_burrow_kernel').enter({env!r})"
@@ -576,6 +611,10 @@ class PythonEnvironment:
 
 
 class BashEnvironment:
+    @staticmethod
+    def set(env):
+        return "\n".join(f"export {name}={quoted(value)}" for name, value in env.items())
+
     @staticmethod
     def enter(env):
         return "\n".join(f"[ -v {name} ] && _burrow_{name}=${name}; export {name}={quoted(value)}" for name, value in env.items())
@@ -588,6 +627,10 @@ class BashEnvironment:
 
 
 class JavaScriptEnvironment:
+    @staticmethod
+    def set(env):
+        return f"Object.assign(process.env, {json.dumps(env)}); undefined"
+
     @staticmethod
     def enter(env):
         return f"globalThis._burrow = {{...process.env}}; Object.assign(process.env, {json.dumps(env)}); undefined"

@@ -41,7 +41,7 @@ def has_data(axes):
 
 def title_of(figure):
     heading = getattr(figure, "_suptitle", None)
-    return heading.get_text() if heading is not None else ""
+    return (heading.get_text() if heading is not None else "") or None
 
 
 def read_axes(axes):
@@ -50,8 +50,8 @@ def read_axes(axes):
         found = elements(axes)
         if found:
             bounded(found)
-            return {"type": kind, "title": axes.get_title(), "elements": found, **surroundings(axes, kind)}
-    return {"type": "unknown", "title": axes.get_title(), "elements": []}
+            return {"type": kind, "title": axes.get_title() or None, "elements": found, **surroundings(axes, kind)}
+    return {"type": "unknown", "title": axes.get_title() or None, "elements": []}
 
 
 def bounded(elements):
@@ -67,9 +67,14 @@ def slices(axes):
     """Slices of a pie, by the angles they take."""
     wedges = [patch for patch in axes.patches if type(patch).__name__ == "Wedge"]
     return [
-        {"label": shown(wedge.get_label(), f"Slice {at}"), "angle": float(wedge.theta2 - wedge.theta1), "radius": float(wedge.r)}
+        {"label": shown(wedge.get_label(), f"Slice {at}"), "angle": angle_of(wedge), "radius": float(wedge.r)}
         for at, wedge in enumerate(wedges, 1)
     ]
+
+
+def angle_of(wedge):
+    """In degrees. Matplotlib adds up numbers of single precision, which are right to five digits after the point."""
+    return round(abs(float(wedge.theta2) - float(wedge.theta1)), 5)
 
 
 def boxes(axes):

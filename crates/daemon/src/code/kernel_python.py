@@ -21,6 +21,7 @@ import types
 
 from IPython import get_ipython
 from IPython.core.formatters import JSONFormatter
+from IPython.display import display
 from traitlets import ObjectName, Unicode
 
 # Larger frames are shown as text and HTML, which pandas shortens; nobody reads more than this out of a result.
@@ -120,13 +121,33 @@ def teach_figures(module):
     quietly(charts().watch_boxes)(sys.modules["matplotlib.axes"].Axes)
 
 
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Teaches figures at the moment they are imported, by whomever."""
+def teach_pictures(module):
+    """In a sandbox of E2B's clients, a picture that is shown, or saved to a path, is a result as well, as it is there. Figures of
+    matplotlib are saved as such pictures."""
+    picture = module.Image
+    save, show = picture.save, picture.show
 
-    NAME = "matplotlib.figure"
+    def saving(self, fp, *given, **options):
+        if isinstance(fp, str) and "E2B_SANDBOX" in os.environ:
+            quietly(display)(self)
+        return save(self, fp, *given, **options)
+
+    def showing(self, *given, **options):
+        return display(self) if "E2B_SANDBOX" in os.environ else show(self, *given, **options)
+
+    for ours, theirs in ((saving, save), (showing, show)):
+        ours.__name__, ours.__doc__, ours.__wrapped__ = theirs.__name__, theirs.__doc__, theirs
+    picture.save, picture.show = saving, showing
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Teaches a module at the moment it is imported, by whomever."""
+
+    def __init__(self, name, teach):
+        self.name, self.teach = name, teach
 
     def find_spec(self, name, path, target=None):
-        if name != self.NAME:
+        if name != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -135,7 +156,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
             def load_and_teach(module):
                 load(module)
-                teach_figures(module)
+                self.teach(module)
 
             spec.loader.exec_module = load_and_teach
         return spec
@@ -143,18 +164,19 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 def register(shell):
     """Makes the forms known to the kernel."""
-    display = shell.display_formatter
-    for formatter in (DataFormatter(parent=display), ChartFormatter(parent=display)):
-        display.formatters[formatter.format_type] = formatter
-    data = display.formatters["application/vnd.burrow.data+json"]
+    forms = shell.display_formatter
+    for formatter in (DataFormatter(parent=forms), ChartFormatter(parent=forms)):
+        forms.formatters[formatter.format_type] = formatter
+    data = forms.formatters["application/vnd.burrow.data+json"]
     data.for_type_by_name("pandas.core.frame", "DataFrame", quietly(columns))
     # Where pandas says its frames come from, since 3.0.
     data.for_type_by_name("pandas", "DataFrame", quietly(columns))
     data.for_type_by_name("polars.dataframe.frame", "DataFrame", quietly(polars_columns))
-    if AfterImport.NAME in sys.modules:
-        teach_figures(sys.modules[AfterImport.NAME])
-    else:
-        sys.meta_path.insert(0, AfterImport())
+    for name, teach in (("matplotlib.figure", teach_figures), ("PIL.Image", teach_pictures)):
+        if name in sys.modules:
+            teach(sys.modules[name])
+        else:
+            sys.meta_path.insert(0, AfterImport(name, teach))
 
 
 # === Variables for one run ===

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use axum::body::Body;
 use burrow_api::{ErrorCode, defaults};
+use burrow_catalog::SandboxRow;
 use burrow_engine::{ExecOptions, Guest};
 use burrow_guest::protocol::{ExecInfo, ExecState, FileEntry, Request, StdinMode, WriteFile};
 use burrow_model::ExecId;
+use http::Method;
 use tokio::time::Instant;
 
-use super::{CODE_PORT, Interpreter};
+use super::{CODE_PORT, Interpreter, Question};
+use crate::e2b::envd::variables;
 use crate::rest::error::ApiError;
 use crate::rest::upload::upload;
 
@@ -50,8 +53,28 @@ impl Interpreter {
             let exec = self.begin().await?;
             self.wait(&guest, &exec).await?;
         }
+        self.give_variables(guest.sandbox()).await;
         self.app.bridges.note(&self.sandbox, guest.sandbox().generation);
         Ok(())
+    }
+
+    /// Tells the bridge what programs recognise an E2B sandbox by: a bridge that was forked has those of another sandbox.
+    async fn give_variables(&self, row: &SandboxRow) {
+        if row.spec.lease.is_none() {
+            return;
+        }
+        let env = variables(&row.id, &row.spec.image.to_string());
+        let body = serde_json::json!({ "env": env }).to_string();
+        let question =
+            Question { method: Method::POST, path: "/environment".to_owned(), body: Some(body.into()) };
+        // One of an older daemon, that has slept since, does not know them; code runs all the same.
+        match self.send(&question).await {
+            Ok(answer) if answer.status().is_success() => {}
+            Ok(answer) => {
+                tracing::debug!(sandbox = %row.id, status = %answer.status(), "no variables for kernels")
+            }
+            Err(error) => tracing::debug!(sandbox = %row.id, ?error, "no variables for kernels"),
+        }
     }
 
     async fn begin(&self) -> Result<ExecId, ApiError> {

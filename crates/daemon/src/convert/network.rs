@@ -5,8 +5,8 @@ use burrow_api::policy::{Fault, RuleDocument, Step, check};
 use burrow_catalog::{EgressKind, EgressRow, EgressVerdict};
 use burrow_egress::{Counters, ProtocolSeen};
 use burrow_engine::{Denied, NetworkChange};
-use burrow_model::network::{RULES_MAX, RequestRule, SETS_MAX};
-use burrow_model::{EgressRule, Name, NetworkMode, NetworkPolicy};
+use burrow_model::network::{DENIED_MAX, RULES_MAX, RequestRule, SETS_MAX};
+use burrow_model::{EgressRule, IpRange, Name, NetworkMode, NetworkPolicy};
 
 use super::checks;
 use crate::rest::error::ApiError;
@@ -16,7 +16,7 @@ pub(crate) fn network_policy(
     request: api::NetworkRequest,
     default: &NetworkPolicy,
 ) -> Result<NetworkPolicy, ApiError> {
-    let api::NetworkRequest { mode: asked, allow, sets, requests } = request;
+    let api::NetworkRequest { mode: asked, allow, sets, requests, deny } = request;
     let given = allow.as_ref().is_some_and(|rules| !rules.is_empty())
         || sets.as_ref().is_some_and(|sets| !sets.is_empty())
         || requests.as_ref().is_some_and(|rules| !rules.is_empty());
@@ -28,22 +28,36 @@ pub(crate) fn network_policy(
     };
     if mode == NetworkMode::None {
         no_rules_for_nothing(given)?;
-        return Ok(NetworkPolicy { mode, rules: Vec::new(), sets: Vec::new(), requests: Vec::new() });
+        return Ok(NetworkPolicy { mode, ..NetworkPolicy::closed() });
     }
     let rules = allow.map(|texts| rules("network.allow", texts)).transpose()?;
     let sets = sets.map(|texts| names("network.sets", texts)).transpose()?;
     let requests = requests.map(|rules| request_rules("requests", &rules)).transpose()?;
+    let deny = deny.map(|texts| blocks("network.deny", texts)).transpose()?;
     Ok(NetworkPolicy {
         mode,
         rules: rules.unwrap_or_else(|| default.rules.clone()),
         sets: sets.unwrap_or_else(|| default.sets.clone()),
         requests: requests.unwrap_or_else(|| default.requests.clone()),
+        deny: deny.unwrap_or_else(|| default.deny.clone()),
     })
 }
 
 pub(crate) fn network_change(request: api::UpdateNetwork) -> Result<NetworkChange, ApiError> {
-    let api::UpdateNetwork { mode, allow, sets, add, remove, add_sets, remove_sets, requests, add_requests } =
-        request;
+    let api::UpdateNetwork {
+        mode,
+        allow,
+        sets,
+        add,
+        remove,
+        add_sets,
+        remove_sets,
+        requests,
+        add_requests,
+        deny,
+        add_deny,
+        remove_deny,
+    } = request;
     let given = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|list| !list.is_empty());
     if mode == Some(api::NetworkMode::None) {
         let about_requests =
@@ -61,6 +75,9 @@ pub(crate) fn network_change(request: api::UpdateNetwork) -> Result<NetworkChang
         remove_sets: names("network.remove_sets", remove_sets)?,
         requests: requests.map(|rules| request_rules("requests", &rules)).transpose()?,
         add_requests: request_rules("add_requests", &add_requests)?,
+        deny: deny.map(|texts| blocks("network.deny", texts)).transpose()?,
+        add_deny: blocks("network.add_deny", add_deny)?,
+        remove_deny: blocks("network.remove_deny", remove_deny)?,
     })
 }
 
@@ -114,6 +131,16 @@ fn rules(field: &str, texts: Vec<String>) -> Result<Vec<EgressRule>, ApiError> {
     distinct(field, texts, RULES_MAX, parse)
 }
 
+fn blocks(field: &str, texts: Vec<String>) -> Result<Vec<IpRange>, ApiError> {
+    let parse = |text: &str| {
+        text.parse::<IpRange>().map_err(|error| {
+            let shown: String = text.chars().take(80).collect();
+            ApiError::invalid(format!("`{field}` holds `{shown}`: {error}"))
+        })
+    };
+    distinct(field, texts, DENIED_MAX, parse)
+}
+
 fn names(field: &str, texts: Vec<String>) -> Result<Vec<Name>, ApiError> {
     distinct(field, texts, SETS_MAX, |text| checks::name(field, text))
 }
@@ -145,6 +172,7 @@ pub(crate) fn network(policy: &NetworkPolicy) -> api::Network {
         allow: policy.rules.iter().map(ToString::to_string).collect(),
         sets: policy.sets.iter().map(ToString::to_string).collect(),
         requests: policy.requests.iter().map(RuleDocument::from).collect(),
+        deny: policy.deny.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -250,6 +278,7 @@ mod tests {
     fn a_policy_that_makes_no_sense_is_refused_by_field() {
         refused(r#"{"allow": ["*"]}"#, "`network.allow` holds `*`");
         refused(r#"{"allow": ["https://a.example/path"]}"#, "not a path");
+        refused(r#"{"deny": ["example.com"]}"#, "`network.deny` holds `example.com`");
         refused(r#"{"sets": ["A b"]}"#, "`network.sets`");
         refused(r#"{"mode": "none", "allow": ["a.example"]}"#, "`none`");
         let many: Vec<String> = (0..=RULES_MAX).map(|number| format!("a{number}.example")).collect();

@@ -24,6 +24,7 @@ mod error;
 pub(crate) mod interpreter;
 mod list;
 mod logs;
+pub(crate) mod metrics;
 mod network;
 mod pause;
 pub(crate) mod reach;
@@ -52,7 +53,7 @@ pub(crate) fn routes() -> Routes<Arc<App>> {
     Routes::new()
         .route("/sandboxes", get(list::list).post(sandboxes::create_v1))
         .route("/v2/sandboxes", get(list::list).post(sandboxes::create_v2))
-        .route("/sandboxes/metrics", get(sandboxes::metrics_of_many))
+        .route("/sandboxes/metrics", get(metrics::of_many))
         .route(ONE, get(sandboxes::get).delete(sandboxes::kill))
         .route(&under("connect"), post(pause::connect))
         .route("/v2/sandboxes/{sandbox}/connect", post(pause::connect))
@@ -61,7 +62,7 @@ pub(crate) fn routes() -> Routes<Arc<App>> {
         .route(&under("timeout"), post(pause::timeout))
         .route(&under("refreshes"), post(pause::refresh))
         .route(&under("network"), put(network::replace))
-        .route(&under("metrics"), get(sandboxes::metrics))
+        .route(&under("metrics"), get(metrics::of_one))
         .route(&under("fork"), post(branches::fork))
         .route(&under("snapshots"), post(branches::snapshot))
         .route(&under("logs"), get(logs::lines))

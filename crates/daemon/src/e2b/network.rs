@@ -1,20 +1,21 @@
 //! What a sandbox may reach, in E2B's words and in ours.
 //!
 //! ```text
-//!   allow_internet_access true, nothing denied      mode open
-//!   allow_internet_access false, or all denied      mode none; with `allowOut`, an allow-list of these
-//!   neither                                         the operator's default
+//!   allow_internet_access true, nothing denied       mode open
+//!   allow_internet_access false, or 0.0.0.0/0 denied mode none; with `allowOut`, an allow-list of these
+//!   some addresses denied                            mode open without these; those in `allowOut` are exceptions
+//!   neither                                          the operator's default
 //! ```
 //!
-//! Private addresses, the host's and the cloud's metadata are never reached, whatever is allowed. Denying some addresses and
-//! allowing the rest is nothing Burrow has, and refused.
+//! Private addresses, the host's and the cloud's metadata are never reached, whatever is allowed.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::State;
 use burrow_engine::{NetworkChange, UpdateOptions};
-use burrow_model::network::RULES_MAX;
-use burrow_model::{EgressRule, HostPattern, NetworkMode, NetworkPolicy};
+use burrow_model::network::{DENIED_MAX, PortRange, RULES_MAX, RuleProtocol};
+use burrow_model::{EgressRule, HostPattern, IpRange, NetworkMode, NetworkPolicy};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -101,59 +102,81 @@ pub(super) fn policy(
     let nothing = NetworkConfig::default();
     let config = config.unwrap_or(&nothing);
     config.refuse_absent()?;
-    let (mut all_denied, mut some_denied) = (internet == Some(false), None);
-    for text in config.deny.iter().flatten() {
-        match text.as_str() {
-            "0.0.0.0/0" | "::/0" => all_denied = true,
-            _ => some_denied = Some(text),
-        }
-    }
-    if let Some(text) = some_denied.filter(|_| !all_denied) {
-        let shown: String = text.chars().take(64).collect();
-        return Err(Refusal::absent(format!(
-            "Burrow denies everything or nothing: `{shown}` alone cannot be denied; deny `0.0.0.0/0` and list what is \
-             allowed in `allowOut`"
-        )));
-    }
-    let allowed = config.allow.as_deref().unwrap_or_default();
-    if all_denied {
-        let rules = rules(allowed)?;
+    let denied = denied(config.deny.as_deref().unwrap_or_default())?;
+    let rules = rules(config.allow.as_deref().unwrap_or_default())?;
+    if internet == Some(false) || denied.iter().any(|range| range.to_string() == ALL_TRAFFIC) {
         let mode = if rules.is_empty() { NetworkMode::None } else { NetworkMode::Allowlist };
         return Ok(Some(NetworkPolicy { mode, rules, ..NetworkPolicy::closed() }));
     }
-    if internet == Some(true) || !allowed.is_empty() {
-        // As E2B has it: what is not denied is allowed, listed or not.
-        rules(allowed)?;
-        return Ok(Some(NetworkPolicy { mode: NetworkMode::Open, ..NetworkPolicy::closed() }));
+    // As E2B has it: a name is allowed only where everything else is denied.
+    if let Some(rule) = rules.iter().find(|rule| is_name(&rule.host)) {
+        return Err(Refusal::invalid(format!(
+            "`allowOut` has the domain `{}`: then `denyOut` must hold `{ALL_TRAFFIC}` to deny all other traffic",
+            rule.host
+        )));
+    }
+    if internet == Some(true) || !rules.is_empty() || !denied.is_empty() {
+        let mode = NetworkMode::Open;
+        return Ok(Some(NetworkPolicy { mode, rules, deny: denied, ..NetworkPolicy::closed() }));
     }
     Ok(None)
 }
 
-/// An entry is a name, an address or a block; all of them on every port.
+/// What E2B's clients call all traffic. Here it stands for IPv6 as well.
+const ALL_TRAFFIC: &str = "0.0.0.0/0";
+
+fn is_name(host: &HostPattern) -> bool {
+    match host {
+        HostPattern::Exact(_) | HostPattern::Suffix(_) => true,
+        HostPattern::Address(_) | HostPattern::Block(_) => false,
+    }
+}
+
+/// An entry is an address or a block.
+fn denied(denied: &[String]) -> Result<Vec<IpRange>, Refusal> {
+    if denied.len() > DENIED_MAX {
+        return Err(Refusal::invalid(format!("`denyOut` has more than {DENIED_MAX} entries")));
+    }
+    let block = |text: &String| {
+        let shown: String = text.chars().take(64).collect();
+        block(text).ok_or_else(|| {
+            Refusal::invalid(format!("`denyOut` does not fit: `{shown}` is no address and no CIDR block"))
+        })
+    };
+    denied.iter().map(block).collect()
+}
+
+/// An address, or a block by any address in it, as E2B reads them.
+fn block(text: &str) -> Option<IpRange> {
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) if prefix.bytes().all(|b| b.is_ascii_digit()) => {
+            (address.parse::<IpAddr>().ok()?, prefix.parse().ok()?)
+        }
+        Some(_) => return None,
+        None => {
+            let address = text.parse::<IpAddr>().ok()?;
+            (address, if address.is_ipv4() { 32 } else { 128 })
+        }
+    };
+    IpRange::around(address, prefix)
+}
+
+/// An entry is a name, or an address or a block on every port.
 fn rules(allowed: &[String]) -> Result<Vec<EgressRule>, Refusal> {
     if allowed.len() > RULES_MAX {
         return Err(Refusal::invalid(format!("`allowOut` has more than {RULES_MAX} entries")));
     }
-    let rule = |text: &String| {
-        let shown: String = text.chars().take(64).collect();
-        let host = match text.split_once('/') {
-            Some((address, "32" | "128")) => address,
-            Some(_) => {
-                let message = format!("Burrow allows names and single addresses, not blocks like `{shown}`");
-                return Err(Refusal::absent(message));
-            }
-            None => text,
-        };
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        let bad = |error: &dyn std::fmt::Display| {
-            Refusal::invalid(format!("`allowOut` does not fit: `{shown}`: {error}"))
-        };
-        let plain: EgressRule = host.parse().map_err(|error| bad(&error))?;
+    let rule = |text: &String| match block(text) {
         // A name is known by what is said on the wire; an address needs nothing to be said.
-        match plain.host {
-            HostPattern::Address(_) => format!("tcp://{host}:1-65535").parse().map_err(|error| bad(&error)),
-            HostPattern::Exact(_) | HostPattern::Suffix(_) => Ok(plain),
-        }
+        Some(range) => Ok(EgressRule {
+            host: range.single().map_or(HostPattern::Block(range), HostPattern::Address),
+            ports: PortRange::new(1, u16::MAX).into_iter().collect(),
+            protocol: RuleProtocol::Tcp,
+        }),
+        None => text.parse::<EgressRule>().map_err(|error| {
+            let shown: String = text.chars().take(64).collect();
+            Refusal::invalid(format!("`allowOut` does not fit: `{shown}`: {error}"))
+        }),
     };
     allowed.iter().map(rule).collect()
 }
@@ -170,6 +193,9 @@ pub(super) fn replacing(policy: NetworkPolicy) -> NetworkChange {
         remove_sets: Vec::new(),
         requests: Some(policy.requests),
         add_requests: Vec::new(),
+        deny: Some(policy.deny),
+        add_deny: Vec::new(),
+        remove_deny: Vec::new(),
     }
 }
 
@@ -202,11 +228,14 @@ pub(super) async fn replace(
 }
 
 pub(super) fn shown(policy: &NetworkPolicy, public: bool, mask: Option<&str>) -> Value {
-    let rules: Vec<String> = policy.rules.iter().map(|rule| rule.host.to_string()).collect();
-    let deny: &[&str] = match policy.mode {
-        NetworkMode::Open => &[],
-        NetworkMode::None | NetworkMode::Allowlist => &["0.0.0.0/0"],
+    let host = |rule: &EgressRule| rule.host.to_string().trim_matches(['[', ']']).to_owned();
+    let rules: Vec<String> = policy.rules.iter().map(host).collect();
+    let all = match policy.mode {
+        NetworkMode::Open => None,
+        NetworkMode::None | NetworkMode::Allowlist => Some(ALL_TRAFFIC.to_owned()),
     };
+    let block = |range: &IpRange| range.single().map_or(range.to_string(), |address| address.to_string());
+    let deny: Vec<String> = all.into_iter().chain(policy.deny.iter().map(block)).collect();
     let mut shown = json!({ "allowPublicTraffic": public, "allowOut": rules, "denyOut": deny });
     if let Some(mask) = mask {
         shown["maskRequestHost"] = mask.into();
@@ -235,7 +264,22 @@ mod tests {
             r#"{"denyOut": ["0.0.0.0/0"], "allowOut": ["*.example.com", "192.0.2.1/32", "2001:db8::1"]}"#;
         assert_eq!(mode(None, some), Some((NetworkMode::Allowlist, 3)));
         assert_eq!(mode(Some(false), r#"{"allowOut": ["example.com"]}"#), Some((NetworkMode::Allowlist, 1)));
-        assert_eq!(mode(None, r#"{"allowOut": ["example.com"]}"#), Some((NetworkMode::Open, 0)));
+        assert_eq!(mode(None, r#"{"allowOut": ["192.0.2.1"]}"#), Some((NetworkMode::Open, 1)));
+    }
+
+    #[test]
+    fn addresses_and_blocks_are_denied_and_allowed_as_they_are_shown() {
+        let json = r#"{"denyOut": ["192.0.2.7", "198.51.100.9/24", "2001:db8::/32"],
+                       "allowOut": ["198.51.100.1", "192.0.2.0/30", "2001:db8::1"]}"#;
+        let policy = of(None, json).unwrap().unwrap();
+        assert_eq!(policy.mode, NetworkMode::Open);
+        let rules: Vec<String> = policy.rules.iter().map(ToString::to_string).collect();
+        let expected =
+            ["tcp://198.51.100.1:1-65535", "tcp://192.0.2.0/30:1-65535", "tcp://[2001:db8::1]:1-65535"];
+        assert_eq!(rules, expected);
+        let shown = shown(&policy, false, None);
+        assert_eq!(shown["denyOut"], json!(["192.0.2.7", "198.51.100.0/24", "2001:db8::/32"]));
+        assert_eq!(shown["allowOut"], json!(["198.51.100.1", "192.0.2.0/30", "2001:db8::1"]));
     }
 
     #[test]
@@ -255,8 +299,10 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused() {
         for bad in [
-            r#"{"denyOut": ["192.0.2.0/24"]}"#,
-            r#"{"denyOut": ["0.0.0.0/0"], "allowOut": ["192.0.2.0/24"]}"#,
+            r#"{"denyOut": ["example.com"]}"#,
+            r#"{"denyOut": ["192.0.2.0/33"]}"#,
+            r#"{"allowOut": ["example.com"]}"#,
+            r#"{"denyOut": ["192.0.2.0/24"], "allowOut": ["*.example.com"]}"#,
             r#"{"denyOut": ["0.0.0.0/0"], "allowOut": ["*"]}"#,
             r#"{"egressProxy": {"address": "x"}}"#,
             r#"{"rules": {"a": []}}"#,

@@ -1,8 +1,8 @@
-//! Create, inspect, measure, kill.
+//! Create, inspect, kill.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
@@ -15,7 +15,7 @@ use burrow_model::{
 };
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::body::{By, Given, Unknown, asks};
 use super::error::Refusal;
@@ -25,7 +25,7 @@ use super::templates::{Found, find};
 use super::{reach, starts};
 use crate::convert;
 use crate::rest::auth::{Caller, Executor, Reader, UnboundExecutor};
-use crate::rest::input::{idempotency_key, pairs};
+use crate::rest::input::idempotency_key;
 use crate::rest::{App, Segments};
 
 /// Of a client that does not say: what each generation of paths promises.
@@ -35,12 +35,6 @@ const TIMEOUT_SECONDS_V2: u64 = 300;
 /// A client's own words about one sandbox: as many as labels, and a few pages of them.
 const METADATA_MAX: usize = 1_000;
 const METADATA_BYTES_MAX: usize = 64 << 10;
-
-/// Between the two looks that a figure of CPU use is made of.
-const CPU_LOOK: Duration = Duration::from_millis(100);
-
-/// Sandboxes one question for figures may name.
-const METRICS_OF_MAX: usize = 100;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct NewSandbox {
@@ -267,6 +261,10 @@ pub(super) struct Path {
 }
 
 impl Path {
+    pub(super) fn to(sandbox: String) -> Self {
+        Self { sandbox }
+    }
+
     /// Some versions write `<sandbox>-<client>`.
     pub(super) async fn resolve(&self, app: &App, caller: &Caller) -> Result<SandboxId, Refusal> {
         let first = self.sandbox.split('-').next().unwrap_or_default();
@@ -310,55 +308,4 @@ pub(super) async fn kill(
     let (engine, tenant) = (app.engine.clone(), caller.tenant().clone());
     app.carry_out(async move { Ok(engine.delete(&tenant, &id).await?) }).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// As it is now: nothing is kept of how it was.
-pub(super) async fn metrics(
-    State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
-    By(Segments(path)): By<Segments<Path>>,
-) -> Result<Json<Value>, Refusal> {
-    let id = path.resolve(&app, &caller).await?;
-    Ok(Json(json!([measured(&app, &caller, &id).await?])))
-}
-
-pub(super) async fn metrics_of_many(
-    State(app): State<Arc<App>>,
-    By(caller): By<Reader>,
-    uri: http::Uri,
-) -> Result<Json<Value>, Refusal> {
-    let asked = pairs(&uri)?.into_iter().filter(|(name, _)| name == "sandbox_ids");
-    let ids: Vec<String> =
-        asked.flat_map(|(_, value)| value.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
-    if ids.len() > METRICS_OF_MAX {
-        return Err(Refusal::invalid(format!("`sandbox_ids` names more than {METRICS_OF_MAX} sandboxes")));
-    }
-    let mut figures = serde_json::Map::new();
-    for text in ids {
-        let id = Path { sandbox: text }.resolve(&app, &caller).await?;
-        figures.insert(id.to_string(), measured(&app, &caller, &id).await?);
-    }
-    Ok(Json(json!({ "sandboxes": figures })))
-}
-
-async fn measured(app: &App, caller: &Caller, id: &SandboxId) -> Result<Value, Refusal> {
-    let (_, before, _, _) = app.engine.stats(caller.tenant(), id).await?;
-    tokio::time::sleep(CPU_LOOK).await;
-    let (row, stats, _, disk_used) = app.engine.stats(caller.tenant(), id).await?;
-    let cores = f64::from(row.spec.limits.cpu_millis) / 1000.0;
-    let spent_us = stats.cpu_us.saturating_sub(before.cpu_us) as f64;
-    let passed_us = stats.uptime_ms.saturating_sub(before.uptime_ms) as f64 * 1000.0;
-    let used = if passed_us > 0.0 { 100.0 * spent_us / (passed_us * cores) } else { 0.0 };
-    let now_ms = app.engine.now_ms();
-    Ok(json!({
-        "timestamp": show::time(now_ms),
-        "timestampUnix": now_ms / 1000,
-        "cpuCount": row.spec.limits.cpu_millis.div_ceil(1000),
-        "cpuUsedPct": (used.min(100.0) * 100.0).round() / 100.0,
-        "memUsed": stats.ram_bytes,
-        "memTotal": u64::from(row.spec.limits.ram_mib) * burrow_model::MIB,
-        "memCache": 0,
-        "diskUsed": disk_used,
-        "diskTotal": u64::from(row.spec.limits.disk_mib) * burrow_model::MIB,
-    }))
 }

@@ -114,6 +114,8 @@ pub(crate) struct App {
     pub(crate) lookups: e2b::envd::Lookups,
     /// Sandboxes that have what programs inside recognise E2B by.
     pub(crate) marks: e2b::envd::Marks,
+    /// What sandboxes used that E2B's clients asked about.
+    pub(crate) histories: e2b::metrics::Histories,
     /// What runs code inside sandboxes.
     pub(crate) bridges: Bridges,
     /// What memory needs besides itself.
@@ -146,6 +148,7 @@ impl App {
             watchers: e2b::envd::Watchers::default(),
             lookups: e2b::envd::Lookups::default(),
             marks: e2b::envd::Marks::default(),
+            histories: e2b::metrics::Histories::default(),
             bridges: Bridges::default(),
             memory,
             audit,

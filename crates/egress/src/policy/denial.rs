@@ -96,6 +96,11 @@ impl Denial {
         if matches!(self, Self::NetworkOff) {
             return Some("To allow it, change the sandbox's network mode.".to_owned());
         }
+        if matches!(self, Self::Address { kind: AddressKind::Denied, .. }) {
+            return Some(
+                "To allow it, add a rule about the address to the sandbox's network policy.".to_owned(),
+            );
+        }
         matches!(self, Self::Address { .. }).then(|| {
             "Addresses that are not public are opened in the daemon's configuration only.".to_owned()
         })

@@ -128,6 +128,8 @@ struct Inner {
     exact: HashMap<Box<str>, Vec<u32>>,
     suffix: HashMap<Box<str>, Vec<u32>>,
     addresses: HashMap<IpAddr, Vec<u32>>,
+    /// Few, and tried one by one.
+    blocks: Vec<(IpRange, u32)>,
 }
 
 /// All there is to know about a policy, as it travels.
@@ -140,6 +142,9 @@ struct Document {
     /// What is done to requests; `None` where nothing is decrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     directives: Option<Directives>,
+    /// Addresses that are dialled only where a rule is about addresses and covers them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    deny: Vec<IpRange>,
 }
 
 impl Policy {
@@ -157,8 +162,14 @@ impl Policy {
             let found = sets.get(set).ok_or_else(|| PolicyError::UnknownSet { set: set.clone() })?;
             rules.extend(found.iter().cloned());
         }
-        Document { mode: policy.mode, rules, allow_ranges: allow_ranges.to_vec(), directives: None }
-            .try_into()
+        Document {
+            mode: policy.mode,
+            rules,
+            allow_ranges: allow_ranges.to_vec(),
+            directives: None,
+            deny: policy.deny.clone(),
+        }
+        .try_into()
     }
 
     /// An allow-list without a rule.
@@ -168,6 +179,7 @@ impl Policy {
             rules: Vec::new(),
             allow_ranges: Vec::new(),
             directives: None,
+            deny: Vec::new(),
         };
         Self { inner: Arc::new(Inner::index(document)) }
     }
@@ -246,6 +258,9 @@ impl Policy {
     /// about the host, and the secrets: every answer is scrubbed of all of them. Flows of which it is not are reset.
     pub(crate) fn treats_alike(&self, other: &Self, destination: &Destination) -> bool {
         let Host::Name(name) = &destination.host else { return true };
+        if self.inner.document.deny != other.inner.document.deny {
+            return false;
+        }
         let view = |policy: &Self| {
             let directives = policy.directives()?;
             let rules: Vec<_> = directives
@@ -335,15 +350,27 @@ impl Policy {
         for rule in rules.iter().filter(|rule| rule.scope.host.matches(name)) {
             match rule.scope.host {
                 HostPattern::Exact(_) => return NameAllowed::ByName,
-                HostPattern::Suffix(_) | HostPattern::Address(_) => allowed = NameAllowed::ByPattern,
+                HostPattern::Suffix(_) | HostPattern::Address(_) | HostPattern::Block(_) => {
+                    allowed = NameAllowed::ByPattern;
+                }
             }
         }
         allowed
     }
 
-    /// Whether a resolved address may be dialled.
-    pub fn admits(&self, address: IpAddr) -> Result<(), AddressKind> {
-        ranges::judge(address, &self.inner.document.allow_ranges)
+    /// Whether an address may be dialled on a port, whatever name led to it.
+    pub fn admits(&self, address: IpAddr, port: u16) -> Result<(), AddressKind> {
+        ranges::judge(address, &self.inner.document.allow_ranges)?;
+        let denied = ranges::is_listed(address, &self.inner.document.deny);
+        if denied && !self.names_address(address, port) { Err(AddressKind::Denied) } else { Ok(()) }
+    }
+
+    /// Whether a rule about addresses, not about names, is about this one and the port.
+    fn names_address(&self, address: IpAddr, port: u16) -> bool {
+        let fits = |index: usize| {
+            fit(&self.inner.document.rules[index], port, ProtocolSeen::Tcp) >= Fit::HostAndPort
+        };
+        self.inner.about(&Host::Address(address)).any(fits)
     }
 
     /// Whether an address of this host may be dialled: only if the operator listed it.
@@ -383,15 +410,20 @@ impl Inner {
         let requests = document.directives.as_ref().map_or(&[][..], |directives| &directives.rules);
         let request_texts = requests.iter().map(|rule| rule.to_string().into()).collect();
         let (mut exact, mut suffix, mut addresses) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut blocks = Vec::new();
         for (index, rule) in (0u32..).zip(&document.rules) {
             let rules: &mut Vec<u32> = match &rule.host {
                 HostPattern::Exact(name) => exact.entry(name.as_str().into()).or_default(),
                 HostPattern::Suffix(name) => suffix.entry(name.as_str().into()).or_default(),
                 HostPattern::Address(address) => addresses.entry(address.to_canonical()).or_default(),
+                HostPattern::Block(block) => {
+                    blocks.push((*block, index));
+                    continue;
+                }
             };
             rules.push(index);
         }
-        Self { document, texts, request_texts, open: OPEN.into(), exact, suffix, addresses }
+        Self { document, texts, request_texts, open: OPEN.into(), exact, suffix, addresses, blocks }
     }
 
     /// The rules about `host`, by their place, the nearest first.
@@ -406,7 +438,10 @@ impl Inner {
             .flat_map(|name| name.ancestry().skip(1))
             .filter_map(|above| self.suffix.get(above));
         let addresses = address.and_then(|address| self.addresses.get(&address));
-        exact.into_iter().chain(addresses).chain(suffix).flatten().map(|index| *index as usize)
+        let blocks =
+            self.blocks.iter().filter(move |(block, _)| address.is_some_and(|one| block.contains(one)));
+        let listed = exact.into_iter().chain(addresses).chain(suffix).flatten();
+        listed.chain(blocks.map(|(_, index)| index)).map(|index| *index as usize)
     }
 }
 

@@ -36,6 +36,8 @@ pub enum AddressKind {
     Reserved,
     /// One of this host's own. Not told by the address alone.
     Own,
+    /// In a block that the sandbox's policy denies. Not told by the address alone.
+    Denied,
 }
 
 impl AddressKind {
@@ -47,7 +49,8 @@ impl AddressKind {
             | Self::Metadata
             | Self::Multicast
             | Self::Broadcast
-            | Self::Unspecified => false,
+            | Self::Unspecified
+            | Self::Denied => false,
             Self::Public
             | Self::Private
             | Self::Shared
@@ -77,6 +80,7 @@ impl fmt::Display for AddressKind {
             Self::Benchmark => "an address for benchmarks",
             Self::Reserved => "a reserved address",
             Self::Own => "an address of this host",
+            Self::Denied => "an address that the sandbox's policy denies",
         })
     }
 }
@@ -104,13 +108,14 @@ pub fn judge(address: IpAddr, opened: &[IpRange]) -> Result<(), AddressKind> {
 
 /// Whether an address of this kind may be dialled because the operator opened its range.
 pub(crate) fn admit(address: IpAddr, kind: AddressKind, opened: &[IpRange]) -> Result<(), AddressKind> {
+    if kind.can_be_opened() && is_listed(address, opened) { Ok(()) } else { Err(kind) }
+}
+
+/// Whether one of `ranges` holds the address, or the IPv4 address that it carries.
+pub(crate) fn is_listed(address: IpAddr, ranges: &[IpRange]) -> bool {
     let carried = carried(address);
-    let listed = |address: IpAddr| opened.iter().any(|range| range.contains(address));
-    if kind.can_be_opened() && (listed(address) || carried.is_some_and(|v4| listed(v4.into()))) {
-        Ok(())
-    } else {
-        Err(kind)
-    }
+    let listed = |address: IpAddr| ranges.iter().any(|range| range.contains(address));
+    listed(address) || carried.is_some_and(|v4| listed(v4.into()))
 }
 
 /// What `address` is, by itself.

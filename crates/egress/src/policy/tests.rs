@@ -6,8 +6,12 @@ use super::*;
 
 fn policy(mode: NetworkMode, rules: &[&str]) -> Policy {
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    Policy::new(&NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new() }, &BTreeMap::new(), &[])
-        .unwrap()
+    Policy::new(
+        &NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new(), deny: Vec::new() },
+        &BTreeMap::new(),
+        &[],
+    )
+    .unwrap()
 }
 
 fn target(text: &str) -> Target {
@@ -85,7 +89,49 @@ fn none_refuses_everything_and_open_allows_any_name() {
     let open = policy(NetworkMode::Open, &[]);
     assert!(matches!(open.decide(&asked.destination, ProtocolSeen::Tcp), Decision::Allow { .. }));
     assert_eq!(open.allows_name(&"example.com".parse().unwrap()), NameAllowed::ByPattern);
-    assert_eq!(open.admits("10.0.0.1".parse().unwrap()), Err(AddressKind::Private));
+    assert_eq!(open.admits("10.0.0.1".parse().unwrap(), 443), Err(AddressKind::Private));
+}
+
+#[test]
+fn denied_addresses_are_dialled_only_where_a_rule_names_them() {
+    let rules =
+        ["tcp://9.9.9.9:1-65535", "tcp://11.0.1.0/24:22", "example.com"].map(|rule| rule.parse().unwrap());
+    let deny = ["9.9.9.0/24", "11.0.0.0/8", "2620:fe::/48"].map(|block| block.parse().unwrap());
+    for mode in [NetworkMode::Open, NetworkMode::Allowlist] {
+        let asked =
+            NetworkPolicy { mode, rules: rules.to_vec(), deny: deny.to_vec(), ..NetworkPolicy::closed() };
+        let policy = Policy::new(&asked, &BTreeMap::new(), &[]).unwrap();
+        let travelled: Policy = serde_json::from_str(&serde_json::to_string(&policy).unwrap()).unwrap();
+        assert_eq!(travelled, policy);
+        for (address, port, expected) in [
+            ("8.8.8.8", 443, Ok(())),
+            ("9.9.9.8", 443, Err(AddressKind::Denied)),
+            ("9.9.9.9", 443, Ok(())),
+            ("11.0.1.7", 22, Ok(())),
+            ("11.0.1.7", 443, Err(AddressKind::Denied)),
+            ("11.0.2.7", 22, Err(AddressKind::Denied)),
+            ("2620:fe::fe", 443, Err(AddressKind::Denied)),
+            // The same address in the clothes of IPv6.
+            ("64:ff9b::909:908", 443, Err(AddressKind::Denied)),
+            ("::ffff:9.9.9.8", 443, Err(AddressKind::Denied)),
+            ("10.0.0.1", 443, Err(AddressKind::Private)),
+        ] {
+            assert_eq!(policy.admits(address.parse().unwrap(), port), expected, "{mode} {address}:{port}");
+        }
+    }
+}
+
+#[test]
+fn a_rule_about_a_block_allows_its_addresses_and_no_name() {
+    let rules = ["tcp://203.0.113.0/24:5432", "[2001:db8::/32]"];
+    check(&rules, "tcp://203.0.113.9:5432", Ok("tcp://203.0.113.0/24:5432"));
+    check(&rules, "tcp://203.0.114.9:5432", Err("no rule allows `203.0.114.9`"));
+    check(&rules, "tcp://203.0.113.9:22", Err("no rule allows port 22 of `203.0.113.9`"));
+    check(&rules, "https://[2001:db8::7]", Ok("[2001:db8::/32]"));
+    assert_eq!(
+        policy(NetworkMode::Allowlist, &rules).allows_name(&"example.com".parse().unwrap()),
+        NameAllowed::No
+    );
 }
 
 #[test]
@@ -118,7 +164,13 @@ fn sets_are_replaced_by_their_rules() {
 #[test]
 fn a_policy_travels_as_json_and_is_the_same_afterwards() {
     let rules = vec!["*.example.com:8443".parse().unwrap()];
-    let asked = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new() };
+    let asked = NetworkPolicy {
+        mode: NetworkMode::Allowlist,
+        rules,
+        sets: Vec::new(),
+        requests: Vec::new(),
+        deny: Vec::new(),
+    };
     let policy = Policy::new(&asked, &BTreeMap::new(), &["10.0.0.0/8".parse().unwrap()]).unwrap();
     let text = serde_json::to_string(&policy).unwrap();
     let expected = r#"{"mode":"allowlist","rules":["*.example.com:8443"],"allow_ranges":["10.0.0.0/8"]}"#;
@@ -165,7 +217,7 @@ proptest! {
             .map(|(name, star)| if star { format!("*.{name}") } else { name.to_string() }.parse().unwrap())
             .collect();
         let by_hand = rules.iter().any(|rule| rule.host.matches(&asked));
-        let asked_policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new() };
+        let asked_policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, sets: Vec::new(), requests: Vec::new(), deny: Vec::new() };
         let policy = Policy::new(&asked_policy, &BTreeMap::new(), &[]).unwrap();
         let destination = Destination { host: Host::Name(asked.clone()), port: 443 };
         let allowed = matches!(policy.decide(&destination, ProtocolSeen::Tls), Decision::Allow { .. });

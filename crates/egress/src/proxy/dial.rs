@@ -72,7 +72,7 @@ impl Dialler {
         destination: &Destination,
     ) -> Result<(TcpStream, IpAddr), Failure> {
         let found = self.addresses(sandbox, &destination.host).await?;
-        let checked = check(policy, &destination.host, &found).map_err(Failure::Denied)?;
+        let checked = check(policy, destination, &found).map_err(Failure::Denied)?;
         connect_first(&checked, destination.port).await
     }
 
@@ -129,23 +129,29 @@ impl Dialler {
 }
 
 /// Those of `found` that may be dialled; an error when it is none (E-N2, E-N6, P-N7).
-pub(super) fn check(policy: &Policy, host: &Host, found: &[IpAddr]) -> Result<Vec<IpAddr>, Denial> {
+pub(super) fn check(
+    policy: &Policy,
+    destination: &Destination,
+    found: &[IpAddr],
+) -> Result<Vec<IpAddr>, Denial> {
     let mut refused = None;
     let mut checked = Vec::new();
     for address in found.iter().map(IpAddr::to_canonical) {
-        match admit(policy, address) {
+        match admit(policy, address, destination.port) {
             Ok(()) => checked.push(address),
             Err(kind) => refused = refused.or(Some((address, kind))),
         }
     }
     match (checked.is_empty(), refused) {
-        (true, Some((address, kind))) => Err(Denial::Address { host: host.clone(), address, kind }),
+        (true, Some((address, kind))) => {
+            Err(Denial::Address { host: destination.host.clone(), address, kind })
+        }
         (true | false, _) => Ok(checked),
     }
 }
 
-fn admit(policy: &Policy, address: IpAddr) -> Result<(), AddressKind> {
-    policy.admits(address)?;
+fn admit(policy: &Policy, address: IpAddr, port: u16) -> Result<(), AddressKind> {
+    policy.admits(address, port)?;
     if is_own(address) { policy.admits_own(address) } else { Ok(()) }
 }
 

@@ -36,7 +36,7 @@ async fn attempt(shared: &Shared, sandbox: &Sandbox, target: &Target, steps: &mu
     let found = step(steps, "resolve", begin, found)?;
 
     let begin = Instant::now();
-    let checked = dial::check(&policy, &destination.host, &found).map_err(|reason| reason.to_string());
+    let checked = dial::check(&policy, destination, &found).map_err(|reason| reason.to_string());
     let checked = checked.map(|checked| {
         let text = format!("{} of {} may be dialled", checked.len(), found.len());
         (checked, text)

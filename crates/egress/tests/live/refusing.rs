@@ -6,7 +6,7 @@ use burrow_model::NetworkMode;
 use crate::clients::{connect, exchange, get, hello, is_alert, resolve, say, text};
 use crate::live_test;
 use crate::upstreams::{echo, http};
-use crate::world::{METADATA, OWN_PUBLIC, PRIVATE, UPSTREAM, policy_of};
+use crate::world::{METADATA, OWN_PUBLIC, PRIVATE, UPSTREAM, policy_denying, policy_of};
 
 live_test! {
     async fn a_refusal_names_the_host_in_the_programs_own_protocol(world: World) {
@@ -46,6 +46,35 @@ live_test! {
         let said = hello("www.ok.example");
         assert_eq!(say(&sandbox, "www.ok.example", 443, &said).await, said);
         assert_eq!(decoys[0].hits(), 1);
+    }
+}
+
+live_test! {
+    async fn a_denied_block_is_reached_by_no_address_and_no_name(world: World) {
+        let upstream = http(UPSTREAM, 80);
+        let (mut daemon, sandbox) = world.with(&[]).await;
+        let open = |rules: &[&str], deny: &[&str]| policy_denying(NetworkMode::Open, rules, deny);
+        let reached = async |host: &str| text(&say(&sandbox, host, 80, &get(host)).await);
+        // The control.
+        daemon.supervisor.set_policy(&sandbox.id, &open(&[], &["192.0.2.0/24"])).await.unwrap();
+        for host in ["ok.example", UPSTREAM] {
+            assert!(reached(host).await.contains("200 OK"), "{host}");
+        }
+        daemon.supervisor.set_policy(&sandbox.id, &open(&[], &["198.51.100.0/25"])).await.unwrap();
+        for host in ["ok.example", UPSTREAM] {
+            assert!(reached(host).await.starts_with("HTTP/1.1 403"), "{host}");
+        }
+        let words = "`ok.example` leads to 198.51.100.10, an address that the sandbox's policy denies";
+        assert_eq!(daemon.denial("ok.example").await, words);
+        assert_eq!(upstream.hits(), 2);
+        // A rule about the address, or a block with it, is an exception.
+        for rule in ["tcp://198.51.100.10:1-65535", "tcp://198.51.100.8/30:80"] {
+            let policy = open(&[rule], &["198.51.100.0/25"]);
+            daemon.supervisor.set_policy(&sandbox.id, &policy).await.unwrap();
+            for host in ["ok.example", UPSTREAM] {
+                assert!(reached(host).await.contains("200 OK"), "{rule}: {host}");
+            }
+        }
     }
 }
 

@@ -240,11 +240,16 @@ pub(crate) fn policy(rules: &[&str]) -> Policy {
 }
 
 pub(crate) fn policy_of(mode: NetworkMode, rules: &[&str]) -> Policy {
+    policy_denying(mode, rules, &[])
+}
+
+pub(crate) fn policy_denying(mode: NetworkMode, rules: &[&str], deny: &[&str]) -> Policy {
+    let deny = deny.iter().map(|block| block.parse().unwrap()).collect();
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let open: Vec<IpRange> =
         ["198.51.100.0/24", "2001:db8:1::/48"].map(|range| range.parse().unwrap()).into();
     Policy::new(
-        &NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new() },
+        &NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new(), deny },
         &BTreeMap::new(),
         &open,
     )

@@ -297,6 +297,7 @@ mod tests {
             rules: vec!["example.org".parse().unwrap()],
             sets: sets.iter().map(|set| set.parse().unwrap()).collect(),
             requests: Vec::new(),
+            deny: Vec::new(),
         }
     }
 

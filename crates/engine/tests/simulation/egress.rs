@@ -18,6 +18,9 @@ pub(crate) fn no_network_change() -> NetworkChange {
         remove_sets: Vec::new(),
         requests: None,
         add_requests: Vec::new(),
+        deny: None,
+        add_deny: Vec::new(),
+        remove_deny: Vec::new(),
     }
 }
 

@@ -263,6 +263,9 @@ async fn what_a_restore_never_revives() {
         remove_sets: Vec::new(),
         requests: None,
         add_requests: Vec::new(),
+        deny: None,
+        add_deny: Vec::new(),
+        remove_deny: Vec::new(),
     };
     let limits =
         burrow_engine::LimitsChange { ram_mib: Some(256), cpu_millis: None, pids: None, disk_mib: None };

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::range::IpRange;
 use super::rule::RuleError;
 
 /// Longest name DNS can carry, written with dots.
@@ -129,6 +130,8 @@ pub enum HostPattern {
     Suffix(HostName),
     /// `203.0.113.7`: this address alone, which is checked when it is dialled as every other is.
     Address(IpAddr),
+    /// `203.0.113.0/24`: the addresses of this block, more than one.
+    Block(IpRange),
 }
 
 impl HostPattern {
@@ -139,7 +142,7 @@ impl HostPattern {
             Self::Suffix(suffix) => {
                 name.as_str().strip_suffix(suffix.as_str()).is_some_and(|front| front.ends_with('.'))
             }
-            Self::Address(_) => false,
+            Self::Address(_) | Self::Block(_) => false,
         }
     }
 }
@@ -152,8 +155,12 @@ impl FromStr for HostPattern {
         if let Some(inner) = bracketed {
             return match inner.parse::<Ipv6Addr>() {
                 Ok(address) => Ok(Self::Address(address.into())),
+                Err(_) if inner.contains(':') && inner.contains('/') => block(inner),
                 Err(_) => Err(RuleError::Brackets),
             };
+        }
+        if text.contains('/') {
+            return block(text);
         }
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self::Address(address));
@@ -173,6 +180,11 @@ impl FromStr for HostPattern {
     }
 }
 
+fn block(text: &str) -> Result<HostPattern, RuleError> {
+    let range: IpRange = text.parse().map_err(|reason| RuleError::Block { reason })?;
+    Ok(range.single().map_or(HostPattern::Block(range), HostPattern::Address))
+}
+
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -180,6 +192,8 @@ impl fmt::Display for HostPattern {
             Self::Suffix(name) => write!(f, "*.{name}"),
             Self::Address(IpAddr::V4(address)) => write!(f, "{address}"),
             Self::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
+            Self::Block(range) if range.is_ipv6() => write!(f, "[{range}]"),
+            Self::Block(range) => write!(f, "{range}"),
         }
     }
 }

@@ -60,8 +60,15 @@ impl HostPattern {
             }
             (Self::Suffix(_), Self::Exact(name)) => self.matches(name),
             (Self::Exact(name), Self::Suffix(_)) => other.matches(name),
+            (Self::Block(block), Self::Address(address)) | (Self::Address(address), Self::Block(block)) => {
+                block.contains(*address)
+            }
+            (Self::Block(one), Self::Block(two)) => one.contains(two.first()) || two.contains(one.first()),
             (Self::Exact(_) | Self::Address(_), Self::Exact(_) | Self::Address(_)) => self == other,
-            (Self::Suffix(_), Self::Address(_)) | (Self::Address(_), Self::Suffix(_)) => false,
+            (Self::Suffix(_), Self::Address(_) | Self::Block(_))
+            | (Self::Address(_) | Self::Block(_), Self::Suffix(_))
+            | (Self::Exact(_), Self::Block(_))
+            | (Self::Block(_), Self::Exact(_)) => false,
         }
     }
 }

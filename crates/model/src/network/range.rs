@@ -1,4 +1,4 @@
-//! A range of addresses, `10.0.0.0/8`, for the operator's exceptions.
+//! A range of addresses, `10.0.0.0/8`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,6 +23,25 @@ pub enum IpRangeError {
 }
 
 impl IpRange {
+    /// The range of this length that `address` is in; `None` where an address has fewer bits.
+    pub fn around(address: IpAddr, prefix: u8) -> Option<Self> {
+        (prefix <= bits(address)).then(|| Self { first: masked(address, prefix), prefix })
+    }
+
+    /// Its address, where it holds only one.
+    pub fn single(&self) -> Option<IpAddr> {
+        (self.prefix == bits(self.first)).then_some(self.first)
+    }
+
+    /// Its first address.
+    pub fn first(&self) -> IpAddr {
+        self.first
+    }
+
+    pub fn is_ipv6(&self) -> bool {
+        self.first.is_ipv6()
+    }
+
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.first, address) {
             (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => {
@@ -31,6 +50,10 @@ impl IpRange {
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
         }
     }
+}
+
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// `address` with all but its first `prefix` bits cleared.
@@ -56,7 +79,7 @@ impl FromStr for IpRange {
             None => (text, None),
         };
         let first: IpAddr = address.parse().map_err(|_| IpRangeError::Shape)?;
-        let bits = if first.is_ipv4() { 32 } else { 128 };
+        let bits = bits(first);
         let prefix: u8 = match prefix {
             // No sign and no leading zero: one form for each range.
             Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
@@ -114,6 +137,20 @@ mod tests {
             assert!(!range.contains(outside.parse().unwrap()), "{range} {outside}");
             assert_eq!(range.to_string().parse(), Ok(range));
         }
+    }
+
+    #[test]
+    fn a_range_around_an_address_begins_where_its_bits_do() {
+        for (address, prefix, expected) in [
+            ("10.1.2.3", 8, "10.0.0.0/8"),
+            ("10.1.2.3", 32, "10.1.2.3/32"),
+            ("2001:db8::1", 32, "2001:db8::/32"),
+        ] {
+            let range = IpRange::around(address.parse().unwrap(), prefix).unwrap();
+            assert_eq!(range.to_string(), expected);
+            assert_eq!(range.single().is_some(), prefix == 32 && address.contains('.'));
+        }
+        assert_eq!(IpRange::around("10.1.2.3".parse().unwrap(), 33), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! tcp://db.example.com:5432  whatever is spoken there
 //! ssh://github.com           tcp on 22
 //! [2001:db8::1]:443          an address instead of a name
+//! tcp://203.0.113.0/24:5432  every address of a block
 //! ```
 
 use std::fmt;
@@ -18,6 +19,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::host::{HostNameError, HostPattern};
+use super::range::IpRangeError;
 
 /// Longest text of a rule: the longest name, a scheme and all the ports a rule may list.
 const RULE_LENGTH_MAX: usize = 512;
@@ -62,6 +64,8 @@ pub enum RuleError {
     TooLong,
     #[error("{reason}")]
     Host { reason: HostNameError },
+    #[error("{reason}")]
+    Block { reason: IpRangeError },
     #[error("`*` would allow every host; set the mode to `open` for that, or write `*.example.com`")]
     AnyHost,
     #[error("`*` stands for whole labels in front of a name, as in `*.example.com`")]
@@ -137,7 +141,7 @@ impl FromStr for EgressRule {
                 return Err(RuleError::Scheme { scheme });
             }
         };
-        if rest.contains(['/', '?', '#']) {
+        if rest.contains(['?', '#']) || (rest.contains('/') && !names_block(rest)) {
             return Err(RuleError::Path);
         }
         if rest.contains('@') {
@@ -155,6 +159,13 @@ impl FromStr for EgressRule {
     }
 }
 
+/// Whether the slash in `text` is that of a block of addresses.
+fn names_block(text: &str) -> bool {
+    let Ok((host, ports)) = split_ports(text) else { return false };
+    let first = host.trim_start_matches('[').split('/').next().unwrap_or_default();
+    first.parse::<std::net::IpAddr>().is_ok() && !ports.is_some_and(|ports| ports.contains('/'))
+}
+
 /// Parts the host from its ports, if it has any.
 fn split_ports(text: &str) -> Result<(&str, Option<&str>), RuleError> {
     if text.starts_with('[') {
@@ -168,10 +179,13 @@ fn split_ports(text: &str) -> Result<(&str, Option<&str>), RuleError> {
     }
     match text.split_once(':') {
         None => Ok((text, None)),
-        Some((_, rest)) if rest.contains(':') => match text.parse::<std::net::Ipv6Addr>() {
-            Ok(_) => Ok((text, None)),
-            Err(_) => Err(RuleError::BareV6),
-        },
+        Some((_, rest)) if rest.contains(':') => {
+            let address = text.split('/').next().unwrap_or_default();
+            match address.parse::<std::net::Ipv6Addr>() {
+                Ok(_) => Ok((text, None)),
+                Err(_) => Err(RuleError::BareV6),
+            }
+        }
         Some((host, ports)) => Ok((host, Some(ports))),
     }
 }
@@ -258,6 +272,11 @@ mod tests {
         check("[2001:db8::1]:443", "[2001:db8::1]:443", Web);
         check("2001:db8::1", "[2001:db8::1]", Web);
         check("203.0.113.7", "203.0.113.7", Web);
+        check("203.0.113.7/32", "203.0.113.7", Web);
+        check("203.0.113.0/24", "203.0.113.0/24", Web);
+        check("tcp://203.0.113.0/24:22,5432", "tcp://203.0.113.0/24:22,5432", Tcp);
+        check("2001:db8::/32", "[2001:db8::/32]", Web);
+        check("tcp://[2001:db8::/32]:1-65535", "tcp://[2001:db8::/32]:1-65535", Tcp);
     }
 
     #[track_caller]
@@ -279,6 +298,12 @@ mod tests {
         refused("\u{1b}://example.com", "`\\u{1b}://` is not known");
         refused("https://example.com/path", "not a path");
         refused("example.com/", "not a path");
+        refused("203.0.113.7/24", "not the first address of its range");
+        refused("203.0.113.0/33", "written like");
+        refused("203.0.113.0/24/x", "written like");
+        refused("203.0.113.7:443/24", "not a path");
+        refused("2001:db8::1/32", "not the first address of its range");
+        refused("[203.0.113.0/24]", "in brackets");
         refused("https://user:pw@example.com", "no user name");
         refused("example.com:0", "from 1 to 65535");
         refused("example.com:65536", "from 1 to 65535");

@@ -365,6 +365,10 @@ class EgressDocument(TypedDict, total=False):
     """Rules about connections, such as `tcp://db.example.com:5432`: not decrypted."""
     default: Otherwise | None
     """Of what no rule names; `deny` when absent."""
+    deny: list[str]
+    """Blocks of addresses that are not dialled, such as `203.0.113.0/24`, unless `allow` names the address or
+    its block.
+    """
     rules: list[RuleDocument]
     """Rules about requests. No request may be covered by two of them."""
     sets: list[str]
@@ -737,6 +741,10 @@ class NetworkRequest(TypedDict, total=False):
 
     allow: list[str] | None
     """Rules like `example.com`, `*.example.com:443`, `https://example.com`, `tcp://db.example.com:5432`."""
+    deny: list[str] | None
+    """Blocks of addresses that are not dialled, such as `203.0.113.0/24`, whatever name leads to them. A rule
+    about an address or a block is an exception.
+    """
     mode: NetworkMode | None
     requests: list[RuleDocument] | None
     """Rules about requests, as in a policy document: which are decrypted, and what is put into them."""
@@ -1329,14 +1337,20 @@ class UpdateNetwork(TypedDict, total=False):
 
     add: list[str]
     """Rules to add; one that is there already stays."""
+    add_deny: list[str]
+    """Blocks to deny; one that is denied already stays so."""
     add_requests: list[RuleDocument]
     """Rules about requests to add; one that is there already stays."""
     add_sets: list[str]
     allow: list[str] | None
     """All rules there are afterwards, instead of those there were."""
+    deny: list[str] | None
+    """All blocks of addresses that are denied afterwards."""
     mode: NetworkMode | None
     remove: list[str]
     """Rules to remove; one that is not there is an error, since its remover believes it to be in force."""
+    remove_deny: list[str]
+    """Blocks to deny no longer; one that is not denied is an error."""
     remove_sets: list[str]
     requests: list[RuleDocument] | None
     """All rules about requests there are afterwards."""

@@ -1518,6 +1518,8 @@ class Network:
 
     allow: list[str]
     """Its own rules, as they are written."""
+    deny: list[str] = field(default_factory=list)
+    """Blocks of addresses that are not dialled."""
     mode: NetworkMode
     requests: list[RuleDocument] = field(default_factory=list)
     """Its rules about requests."""

@@ -3,6 +3,7 @@
 /** Names of the wire, by ours, where they differ. */
 export const wireNames: Readonly<Record<string, string>> = {
   activeMs: "active_ms",
+  addDeny: "add_deny",
   addRequests: "add_requests",
   addSets: "add_sets",
   agentRamBytes: "agent_ram_bytes",
@@ -98,6 +99,7 @@ export const wireNames: Readonly<Record<string, string>> = {
   ramMaxBytes: "ram_max_bytes",
   ramMib: "ram_mib",
   receivedBytes: "received_bytes",
+  removeDeny: "remove_deny",
   removeSets: "remove_sets",
   requestId: "request_id",
   requestsThisMinute: "requests_this_minute",
@@ -1951,6 +1953,8 @@ interface Components {
             /** @description Rules about connections, such as `tcp://db.example.com:5432`: not decrypted. */
             allow?: string[];
             default?: Schemas["Otherwise"] | null;
+            /** @description Blocks of addresses that are not dialled, such as `203.0.113.0/24`, unless `allow` names the address or its block. */
+            deny?: string[];
             /** @description Rules about requests. No request may be covered by two of them. */
             rules?: Schemas["RuleDocument"][];
             /** @description Names of host sets in the daemon's configuration. */
@@ -3136,6 +3140,8 @@ interface Components {
         Network: {
             /** @description Its own rules, as they are written. */
             allow: string[];
+            /** @description Blocks of addresses that are not dialled. */
+            deny?: string[];
             mode: Schemas["NetworkMode"];
             /** @description Its rules about requests. */
             requests?: Schemas["RuleDocument"][];
@@ -3154,6 +3160,11 @@ interface Components {
         NetworkRequest: {
             /** @description Rules like `example.com`, `*.example.com:443`, `https://example.com`, `tcp://db.example.com:5432`. */
             allow?: string[] | null;
+            /**
+             * @description Blocks of addresses that are not dialled, such as `203.0.113.0/24`, whatever name leads to them. A rule about an
+             *     address or a block is an exception.
+             */
+            deny?: string[] | null;
             mode?: Schemas["NetworkMode"] | null;
             /** @description Rules about requests, as in a policy document: which are decrypted, and what is put into them. */
             requests?: Schemas["RuleDocument"][] | null;
@@ -4961,14 +4972,20 @@ interface Components {
         UpdateNetwork: {
             /** @description Rules to add; one that is there already stays. */
             add?: string[];
+            /** @description Blocks to deny; one that is denied already stays so. */
+            addDeny?: string[];
             /** @description Rules about requests to add; one that is there already stays. */
             addRequests?: Schemas["RuleDocument"][];
             addSets?: string[];
             /** @description All rules there are afterwards, instead of those there were. */
             allow?: string[] | null;
+            /** @description All blocks of addresses that are denied afterwards. */
+            deny?: string[] | null;
             mode?: Schemas["NetworkMode"] | null;
             /** @description Rules to remove; one that is not there is an error, since its remover believes it to be in force. */
             remove?: string[];
+            /** @description Blocks to deny no longer; one that is not denied is an error. */
+            removeDeny?: string[];
             removeSets?: string[];
             /** @description All rules about requests there are afterwards. */
             requests?: Schemas["RuleDocument"][] | null;

@@ -126,6 +126,7 @@ pub(crate) async fn for_new_sandbox(
         allow: Some(network.rules.iter().map(ToString::to_string).collect()),
         sets: Some(network.sets.iter().map(ToString::to_string).collect()),
         requests: Some(network.requests.iter().map(RuleDocument::from).collect()),
+        deny: Some(network.deny.iter().map(ToString::to_string).collect()),
     })
 }
 
@@ -159,6 +160,7 @@ fn lines(
     mode: burrow_api::NetworkMode,
     allow: &[String],
     sets: &[String],
+    deny: &[String],
     requests: &[RuleDocument],
 ) -> Vec<String> {
     let rule = |rule: &RuleDocument| {
@@ -183,7 +185,8 @@ fn lines(
     };
     let mode = std::iter::once(format!("mode {}", mode.as_str()));
     let sets = sets.iter().map(|set| format!("set {set}"));
-    mode.chain(allow.iter().cloned()).chain(sets).chain(requests.iter().map(rule)).collect()
+    let deny = deny.iter().map(|block| format!("deny {block}"));
+    mode.chain(allow.iter().cloned()).chain(sets).chain(deny).chain(requests.iter().map(rule)).collect()
 }
 
 fn changed(sandbox: &str, before: &Sandbox, after: &NetworkPolicy) -> Changed {
@@ -191,9 +194,10 @@ fn changed(sandbox: &str, before: &Sandbox, after: &NetworkPolicy) -> Changed {
     let requests: Vec<RuleDocument> = after.requests.iter().map(RuleDocument::from).collect();
     let allow = text(after.rules.iter().map(ToString::to_string).collect());
     let sets = text(after.sets.iter().map(ToString::to_string).collect());
-    let after = lines(mode(after), &allow, &sets, &requests);
+    let deny = text(after.deny.iter().map(ToString::to_string).collect());
+    let after = lines(mode(after), &allow, &sets, &deny, &requests);
     let network = &before.network;
-    let before = lines(network.mode, &network.allow, &network.sets, &network.requests);
+    let before = lines(network.mode, &network.allow, &network.sets, &network.deny, &network.requests);
     let without = |from: &[String], those: &[String]| {
         from.iter().filter(|line| !those.contains(line)).cloned().collect()
     };
@@ -233,7 +237,8 @@ mod tests {
             secret: Some(secret.to_owned()),
             ..RuleDocument::default()
         };
-        let before = lines(burrow_api::NetworkMode::Open, &["a.example".to_owned()], &[], &[rule("one")]);
+        let before =
+            lines(burrow_api::NetworkMode::Open, &["a.example".to_owned()], &[], &[], &[rule("one")]);
         assert_eq!(before, ["mode open", "a.example", "https://api.example.com with one"]);
         let applied = Applied {
             dry_run: true,

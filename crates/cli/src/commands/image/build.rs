@@ -201,8 +201,7 @@ impl BuildArgs {
                 Net::Open => NetworkMode::Open,
             }),
             allow: (!self.allow.is_empty()).then(|| self.allow.clone()),
-            sets: None,
-            requests: None,
+            ..NetworkRequest::default()
         })
     }
 }

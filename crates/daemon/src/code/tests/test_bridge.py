@@ -52,6 +52,10 @@ class WithBridge(unittest.TestCase):
         self.assertEqual((ran.status, ran.errors), ("ok", []), ran)
         return ran
 
+    def share(self, **env):
+        status, answer = self.bridge.call("POST", "/environment", {"env": env})
+        self.assertEqual(status, 204, answer)
+
     def new_context(self, **fields):
         status, context = self.bridge.call("POST", "/contexts", fields)
         self.assertEqual(status, 200, context)
@@ -521,10 +525,29 @@ class Contexts(WithBridge):
             stream.read_until("number_of_executions")
             self.assertEqual(self.context("default")["state"], "busy")
 
+    def test_the_default_context_is_listed_before_any_code_ran(self):
+        bridge = Bridge()
+        self.addCleanup(bridge.close)
+        (default,) = [one for one in bridge.call("GET", "/contexts")[1] if one["language"] == "python"]
+        self.assertEqual((default["id"], default["state"], default["execution_count"]), ("default", "idle", 0))
+        self.assertEqual(bridge.children(), [], "it has no kernel yet")
+        self.assertEqual(bridge.run("1").status, "ok")
+
     def test_directory_and_variables_are_the_contexts(self):
         context = self.new_context(cwd="/usr", env={"GIVEN": "by create"})
         ran = self.ok("import os; print(os.getcwd(), os.environ['GIVEN'])", context_id=context)
         self.assertEqual(ran.stdout, "/usr by create\n")
+
+    def test_variables_of_the_sandbox_reach_kernels_that_run_and_those_that_come(self):
+        self.addCleanup(self.share)
+        running = self.new_context(env={"OWN": "kept"})
+        show = "import os; os.environ.get('SHARED'), os.environ.get('OWN')"
+        self.assertEqual(self.ok(show, context_id=running).main["text"], "(None, 'kept')")
+        for value in ("one", "it's \"two\""):
+            self.share(SHARED=value, OWN="of the sandbox")
+            self.assertEqual(self.ok(show, context_id=running).main["text"], str((value, "kept")))
+        self.assertEqual(self.ok(show, context_id=self.new_context()).main["text"], str(("it's \"two\"", "of the sandbox")))
+        self.refused(400, "POST", "/environment", {"env": {"A B": "c"}})
 
     def test_an_id_that_is_there_is_found_again(self):
         self.assertEqual(self.new_context(id="mine"), "mine")

@@ -145,6 +145,8 @@ class Charts(WithBridge):
         self.assertEqual([(bar["label"], bar["value"]) for bar in chart["elements"]], [("3.0", 3.0), ("7.0", 1.0)])
 
     def test_a_pie(self):
+        thirds = self.chart("plt.pie([40, 30, 20, 10])")
+        self.assertEqual((thirds["title"], [part["angle"] for part in thirds["elements"]]), (None, [144.0, 108.0, 72.0, 36.0]))
         chart = self.chart("plt.pie([1, 3], labels=['x', 'y']); plt.title('Pie')")
         self.assertEqual((chart["type"], chart["title"]), ("pie", "Pie"))
         self.assertEqual(
@@ -169,7 +171,7 @@ class Charts(WithBridge):
         self.assertEqual([one["type"] for one in chart["elements"]], ["line", "bar"])
 
     def test_a_picture_is_unknown_and_its_legend_no_chart(self):
-        self.assertEqual(self.chart("plt.imshow([[1, 2], [3, 4]]); plt.colorbar()"), {"type": "unknown", "title": "", "elements": []})
+        self.assertEqual(self.chart("plt.imshow([[1, 2], [3, 4]]); plt.colorbar()"), {"type": "unknown", "title": None, "elements": []})
 
     def test_lines_of_pandas_periods(self):
         chart = self.chart("import pandas as pd\npd.Series([1, 2], index=pd.period_range('2024-01', periods=2, freq='M')).plot()")
@@ -183,6 +185,18 @@ class Charts(WithBridge):
     def test_a_figure_as_value_is_a_chart(self):
         ran = self.ok("import matplotlib.pyplot as plt\nfigure = plt.figure(); plt.plot([1], [2]); plt.close(figure)\nfigure")
         self.assertEqual(ran.main["chart"]["type"], "line")
+
+    def test_pictures_that_are_saved_or_shown_are_results_where_e2b_is_expected(self):
+        path = self.bridge.home + "/picture.png"
+        drawn = "from PIL import Image; picture = Image.new('RGB', (2, 2)); "
+        save = f"{drawn}picture.save({path!r}); import io; picture.save(io.BytesIO(), 'png')"
+        self.assertEqual(self.ok(save).results, [])
+        for code in (save, f"{drawn}picture.show()"):
+            (shown,) = self.ok(code, env_vars={"E2B_SANDBOX": "true"}).results
+            self.assertEqual(base64.b64decode(shown["png"])[:4], b"\x89PNG")
+        figure = f"import matplotlib.pyplot as plt\nplt.figure(); plt.plot([1], [2]); plt.savefig({path!r}); plt.close()"
+        self.assertEqual([sorted(one) for one in self.ok(figure).results], [])
+        self.assertIn("png", self.ok(figure, env_vars={"E2B_SANDBOX": "true"}).results[0])
 
 
 if __name__ == "__main__":

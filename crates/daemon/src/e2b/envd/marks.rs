@@ -92,8 +92,8 @@ pub(super) async fn put(app: &App, guest: &Guest) -> Mark {
     mark
 }
 
-/// The variables of every command.
-pub(super) fn variables(sandbox: &SandboxId, template: &str) -> BTreeMap<String, String> {
+/// The variables of every command, and of every kernel that runs code.
+pub(crate) fn variables(sandbox: &SandboxId, template: &str) -> BTreeMap<String, String> {
     let pairs = [
         ("E2B_SANDBOX", "true"),
         ("E2B_SANDBOX_ID", sandbox.as_str()),

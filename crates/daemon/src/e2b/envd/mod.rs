@@ -44,7 +44,7 @@ use crate::rest::auth::Executor;
 use crate::rest::error::ApiError;
 use crate::rest::routes::{Routes, get, post};
 pub(crate) use files::Lookups;
-pub(crate) use marks::Marks;
+pub(crate) use marks::{Marks, variables};
 pub(crate) use watch::Watchers;
 
 const SANDBOX_ID: &str = "e2b-sandbox-id";

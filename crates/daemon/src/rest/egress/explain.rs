@@ -79,7 +79,7 @@ pub(super) fn explained(row: &SandboxRow, in_force: &EgressInForce, target: &Tar
     let mut decision = in_force.policy.decide(destination, target.protocol);
     // An address of the program's own choice is known before anything is looked up.
     if let (Decision::Allow { .. }, Host::Address(address)) = (&decision, &destination.host)
-        && let Err(kind) = in_force.policy.admits(*address)
+        && let Err(kind) = in_force.policy.admits(*address, destination.port)
     {
         let (host, address) = (destination.host.clone(), *address);
         decision = Decision::Deny { reason: Denial::Address { host, address, kind } };

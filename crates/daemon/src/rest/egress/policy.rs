@@ -51,7 +51,7 @@ pub(crate) async fn replace(
 }
 
 fn replaced(network: NetworkPolicy) -> UpdateOptions {
-    let NetworkPolicy { mode, rules, sets, requests } = network;
+    let NetworkPolicy { mode, rules, sets, requests, deny } = network;
     let network = NetworkChange {
         mode: Some(mode),
         rules: Some(rules),
@@ -62,6 +62,9 @@ fn replaced(network: NetworkPolicy) -> UpdateOptions {
         remove_sets: Vec::new(),
         requests: Some(requests),
         add_requests: Vec::new(),
+        deny: Some(deny),
+        add_deny: Vec::new(),
+        remove_deny: Vec::new(),
     };
     UpdateOptions {
         name: None,

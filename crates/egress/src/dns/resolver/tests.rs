@@ -10,8 +10,12 @@ use crate::dns::message::tests::{OPT, question};
 
 fn policy(mode: NetworkMode, rules: &[&str]) -> Policy {
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    Policy::new(&NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new() }, &BTreeMap::new(), &[])
-        .unwrap()
+    Policy::new(
+        &NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new(), deny: Vec::new() },
+        &BTreeMap::new(),
+        &[],
+    )
+    .unwrap()
 }
 
 /// Code, number of answers, and whether it was denied.
