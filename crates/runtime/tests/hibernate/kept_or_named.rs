@@ -30,7 +30,7 @@ def run(check):
     while True: time.sleep(1)
 "#;
 
-const CASES: [(&str, Outcome, &str); 17] = [
+const CASES: [(&str, Outcome, &str); 18] = [
     (
         "a Unix stream with unread bytes",
         Kept,
@@ -86,6 +86,17 @@ run(check)
 l = socket.socket(socket.AF_UNIX); l.bind("/listens"); l.listen()
 a = socket.socket(socket.AF_UNIX); a.connect("/listens"); a.send(b"hello")
 def check(): one, _ = l.accept(); assert one.recv(5) == b"hello"
+run(check)
+"#,
+    ),
+    (
+        "a Unix connection that nobody accepted, of a socket that is older than the one that listens",
+        Kept,
+        r#"
+a = socket.socket(socket.AF_UNIX)
+l = socket.socket(socket.AF_UNIX); l.bind("/listens"); l.listen()
+a.connect("/listens")
+def check(): one, _ = l.accept(); a.send(b"hello"); assert one.recv(5) == b"hello"
 run(check)
 "#,
     ),

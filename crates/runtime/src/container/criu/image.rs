@@ -1,4 +1,4 @@
-//! CRIU's images: which kind it is, then records, each after its length. Here for putting single bytes of them right.
+//! CRIU's images: which kind it is, then records, each after its length. Here for putting single bytes of them right, or their order.
 
 use std::fs::File;
 use std::io;
@@ -41,6 +41,17 @@ impl Image {
 
     pub(super) fn set(&self, at: usize, byte: u8) -> io::Result<()> {
         self.file.write_all_at(&[byte], at as u64)
+    }
+
+    /// Puts records, the same in another order, in the place of those that are there.
+    pub(super) fn reorder(&self, records: &[&[u8]]) -> io::Result<()> {
+        let mut bytes = self.bytes[..HEADER_BYTES.min(self.bytes.len())].to_vec();
+        for record in records {
+            let length = u32::try_from(record.len()).map_err(io::Error::other)?;
+            bytes.extend(length.to_le_bytes());
+            bytes.extend(*record);
+        }
+        self.file.write_all_at(&bytes, 0)
     }
 }
 

@@ -30,7 +30,7 @@ const LIST_BYTES_MAX: u64 = 1 << 20;
 const REMAPS: &str = "remap-fpath.img";
 pub(super) const FILES: &str = "files.img";
 /// An open file takes about a hundred bytes, and a machine's limit on them is far below a million.
-const IMAGE_BYTES_MAX: u64 = 256 << 20;
+pub(super) const IMAGE_BYTES_MAX: u64 = 256 << 20;
 
 const COMMON_MAGIC: u32 = 0x5456_4319;
 const REMAPS_MAGIC: u32 = 0x5913_3954;

@@ -214,6 +214,7 @@ impl Criu {
                     .map_err(at("keep the sockets"))?;
                 links = links::hold(options.images, options.root).map_err(at("look for deleted files"))?;
                 userns::write_stored(options.images).map_err(at("write the ids as they are on disk"))?;
+                sockets::write_listeners_first(options.images).map_err(at("order the sockets"))?;
                 timers::write_wound_up(options.images).map_err(at("wind up the timers"))?;
                 if opened.is_some_and(|opened| opened.closed) {
                     closed::write_closed(options.images).map_err(at("close the first process's image"))?;

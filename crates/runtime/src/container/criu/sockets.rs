@@ -1,3 +1,5 @@
+//! Unix sockets that a restore could not make again, or not where they are.
+//!
 //! Sockets with names, where making them again would write to a volume that is only read.
 //!
 //! For each socket that has a name in the files, CRIU removes what socket is there now and binds its own. It does so before
@@ -17,14 +19,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, fstat, readlinkat};
 
 use super::Outside;
-use super::image::malformed;
-use super::links::{self, FILES, FILES_MAGIC};
+use super::image::{self, Image, malformed};
+use super::links::{self, FILES, FILES_MAGIC, IMAGE_BYTES_MAX};
 use super::protobuf::{Fields, Malformed, Value};
 
 /// Of a record of an open file: that it is a Unix socket; of that, its name, and the directory of a relative one.
 const UNIX: u32 = 16;
+const UNIX_STATE: u32 = 4;
 const UNIX_NAME: u32 = 11;
 const UNIX_DIRECTORY: u32 = 14;
+
+/// The state of a socket that listens, as the kernel numbers them.
+const LISTENS: u64 = 10;
 
 /// File systems that only the machine has. Links there are in the images, or the kernel's own.
 const UNSEEN: [&str; 2] = ["proc", "dev/shm"];
@@ -54,6 +60,43 @@ pub(super) fn refuse_in(images: BorrowedFd<'_>, root: &Path, outside: &[Outside]
         return Err(io::Error::other(why));
     }
     Ok(())
+}
+
+/// Moves sockets that listen to the front of the image. A restore gives up a connection that its server has not accepted where it
+/// reads of the client before it has read of the listener; and a machine that sleeps could then not be woken.
+pub(super) fn write_listeners_first(images: BorrowedFd<'_>) -> io::Result<()> {
+    let Some(image) = Image::open(images, FILES, IMAGE_BYTES_MAX)? else { return Ok(()) };
+    let ordered = listeners_first(&image.bytes).map_err(malformed)?;
+    ordered.map_or(Ok(()), |records| image.reorder(&records))
+}
+
+/// The records of the image in that order; `None` where nothing listens.
+fn listeners_first(image: &[u8]) -> Result<Option<Vec<&[u8]>>, Malformed> {
+    let (mut listeners, mut others) = (Vec::new(), Vec::new());
+    for (_, record) in image::records(image, FILES_MAGIC)? {
+        if listens(record)? { listeners.push(record) } else { others.push(record) }
+    }
+    if listeners.is_empty() {
+        return Ok(None);
+    }
+    listeners.append(&mut others);
+    Ok(Some(listeners))
+}
+
+/// Whether a record of an open file is of a Unix socket that listens.
+fn listens(file: &[u8]) -> Result<bool, Malformed> {
+    for field in Fields::of(file) {
+        let field = field?;
+        if let (UNIX, Value::Bytes(socket)) = (field.number, field.value) {
+            for field in Fields::of(socket) {
+                let field = field?;
+                if (field.number, field.value) == (UNIX_STATE, Value::Number(LISTENS)) {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// The names of all sockets that have one in the files.
@@ -172,9 +215,24 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::os::unix::fs::symlink;
 
-    use super::super::image;
     use super::super::protobuf::Message;
     use super::*;
+
+    #[test]
+    fn what_listens_comes_first_and_the_rest_stays_in_order() {
+        let socket = |id, state| {
+            let socket = Message::default().number(1, id).number(UNIX_STATE, state);
+            Message::default().number(2, id).message(UNIX, &socket)
+        };
+        let other = Message::default().number(2, 7).bytes(3, b"a regular file");
+        let records = [socket(1, 1), other.clone(), socket(2, LISTENS), socket(3, 1), socket(4, LISTENS)];
+        let image = image::written(FILES_MAGIC, &records);
+        let ordered = listeners_first(&image).unwrap().unwrap();
+        let expected = [&records[2], &records[4], &records[0], &records[1], &records[3]];
+        assert_eq!(ordered, expected.map(Message::as_bytes));
+        let none = image::written(FILES_MAGIC, &[other, socket(1, 1)]);
+        assert_eq!(listeners_first(&none).unwrap(), None);
+    }
 
     /// What is said of a machine with one socket, `/models` to read and `/data` to write.
     fn said(name: &[u8], directory: &[u8]) -> Option<String> {
