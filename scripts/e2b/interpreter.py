@@ -249,6 +249,13 @@ def forking(sandbox):
             one.kill()
 
 
+def interpreter_killed(sandbox):
+    """What runs code is started again by the next run; its variables are gone."""
+    sandbox.run_code("kept = 1")
+    sandbox.commands.run("pkill -9 -f '[b]ridge.py'", user="root")
+    same(sandbox.run_code("'kept' in dir()").text, "False")
+
+
 def kill():
     sandbox = Sandbox.create(timeout=600)
     if hasattr(sandbox, "list_code_contexts"):
@@ -324,6 +331,7 @@ def main():
         ("files and commands beside", beside),
         ("pause, resume: variables are kept", pausing),
         ("fork: variables are kept", forking),
+        ("restart: the interpreter was killed", interpreter_killed),
     ]:
         check(name, work, sandbox)
     sandbox.kill()

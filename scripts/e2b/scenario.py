@@ -461,6 +461,8 @@ def public_ports(sandbox):
         assert asked(other) == 200
         token = {"e2b-traffic-access-token": sandbox.traffic_access_token}
         assert asked(other, **token) == 200, "what is public needs no token"
+        status, body = fetch(os.environ["E2B_API_URL"], headers={"Host": other.get_host(8001)})
+        assert status == 502 and b"The sandbox is running but port is not open" in body, (status, body)
     finally:
         other.kill()
 
@@ -722,6 +724,7 @@ def volumes(_):
         entry = volume.write_file("/notes/deep/a.txt", "one", uid=1000, mode=0o640)
         assert (entry.size, entry.uid, entry.mode) == (3, 1000, 0o640), entry
         volume.write_file("/notes/deep/a.txt", b"first")
+        refused(Exception, lambda: volume.write_file("/notes/deep/a.txt", b"second", force=False))
         assert volume.read_file("/notes/deep/a.txt") == "first"
         assert b"".join(volume.read_file("/notes/deep/a.txt", format="stream")) == b"first"
         assert [one.path for one in volume.list("/", depth=3)] == ["/notes", "/notes/deep", "/notes/deep/a.txt"]

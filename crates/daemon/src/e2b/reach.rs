@@ -31,6 +31,13 @@ pub(crate) fn gone(sandbox: &str) -> Response {
     (StatusCode::BAD_GATEWAY, Json(body)).into_response()
 }
 
+/// The answer of E2B's proxy for a port where nothing listens.
+pub(crate) fn port_closed(sandbox: &str, port: u16) -> Response {
+    let message = "The sandbox is running but port is not open";
+    let body = json!({ "sandboxId": sandbox, "message": message, "port": port, "code": 502 });
+    (StatusCode::BAD_GATEWAY, Json(body)).into_response()
+}
+
 /// The answer of E2B's proxy for a port that needs a token.
 pub(crate) fn private(sandbox: &str, has_token: bool) -> Response {
     const HEADER: &str = "e2b-traffic-access-token";

@@ -239,13 +239,19 @@ async fn read(Opened(shelf): Opened, By(Params(place)): By<Params<Place>>) -> Re
     Ok(download(shelf, place.path).await?)
 }
 
-/// What is there is replaced either way; with `force`, directories above it are made where they are missing.
+/// What is there is replaced unless `force` is false; where it is true, directories above it are made where they are missing.
 async fn write(
     Opened(shelf): Opened,
     By(Params(place)): By<Params<Place>>,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>), Refusal> {
     let (owner, parents) = (place.owner(), place.force.unwrap_or(false));
+    if place.force == Some(false) {
+        let path = place.path.clone();
+        if off_thread(&shelf, move |shelf| shelf.files.stat(&path)).await.is_ok() {
+            return Err(Refusal::new(StatusCode::CONFLICT, format!("`{}` exists already", place.path)));
+        }
+    }
     let written = upload(shelf, place.path, owner, parents, body).await?;
     Ok((StatusCode::CREATED, Json(shown(written))))
 }

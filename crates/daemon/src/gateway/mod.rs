@@ -275,7 +275,18 @@ async fn serve(app: &Arc<App>, target: &Target, request: Request) -> Result<Resp
         parts.extensions.insert(forward::MaskedHost(host));
     }
     let request = Request::from_parts(parts, body);
-    forward::forward(app, target, &admitted, request, slot).await
+    match forward::forward(app, target, &admitted, request, slot).await {
+        // As E2B's proxy says it, to those who have no key of ours.
+        Err(error)
+            if error.code() == ErrorCode::PortClosed
+                && target.form == Form::Host
+                && matches!(admitted.by, By::Token | By::Public)
+                && reach::has_lease(app, &target.sandbox).await =>
+        {
+            Ok(reach::port_closed(&target.sandbox, target.port))
+        }
+        forwarded => forwarded,
+    }
 }
 
 /// Refuses what could mean one thing to us and another to the server behind us.

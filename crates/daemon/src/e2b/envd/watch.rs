@@ -35,6 +35,9 @@ const EVENTS_MAX: usize = 10_000;
 /// Nobody came to ask for this long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
+/// For a change to come from inside.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
+
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
@@ -310,6 +313,8 @@ pub(super) async fn events(
     inside: Inside,
     Unary(request): Unary<WatcherRequest>,
 ) -> Result<Json<Value>, RpcError> {
+    // A client that has just written a file asks for the change at once, which is still on its way from inside.
+    tokio::time::sleep(ON_ITS_WAY).await;
     let mut all = app.watchers.lock();
     // Another sandbox's is as unknown as one that never was.
     let kept = all.get_mut(&request.watcher).filter(|kept| kept.sandbox == inside.sandbox);
