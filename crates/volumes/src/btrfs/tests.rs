@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::command::{command, run};
-use crate::{ChangedPath, Comparison, Effort, Inventory, Times, Tree, Volumes, conformance};
+use crate::{ChangedPath, Comparison, Effort, Inventory, Space, Times, Tree, Volumes, conformance};
 
 const MIB: u64 = 1 << 20;
 
