@@ -69,7 +69,7 @@ async fn errors_come_in_the_form_its_clients_read() {
         (r#"{"templateID": "base", "mcp": {"x": {}}}"#, 501),
         (r#"{"templateID": "base", "iam": {"tokens": {"a": {}}}}"#, 501),
         (r#"{"templateID": "base", "newer": true}"#, 501),
-        (r#"{"templateID": "base", "network": {"denyOut": ["192.0.2.0/24"]}}"#, 501),
+        (r#"{"templateID": "base", "network": {"denyOut": ["192.0.2.0/33"]}}"#, 400),
     ] {
         refused(&world.send_json("POST", "/v2/sandboxes", body).await, status);
     }
