@@ -132,18 +132,19 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The locks that the kernel has of a sandbox's processes: kind, what for, file, range.
+/// The locks that the kernel has of a sandbox's processes: kind, what for, file, range. By descriptor: `/proc/locks` is read
+/// a page at a time, and misses one where a process of the host unlocks something between two pages.
 fn locks(host: &Host, id: &SandboxId) -> BTreeSet<String> {
     let pids = fs::read_to_string(unified().join(host.group(id)).join("cgroup.procs")).unwrap();
-    let pids: Vec<&str> = pids.lines().collect();
-    let locks = fs::read_to_string("/proc/locks").unwrap();
-    let line = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, kind, _, mode, pid, file, start, end] = words[..] else { return None };
+    let descriptors = pids.lines().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap());
+    let texts = descriptors.map(|descriptor| fs::read_to_string(descriptor.unwrap().path()).unwrap());
+    let lock = |line: &str| {
+        let words: Vec<&str> = line.strip_prefix("lock:")?.split_whitespace().collect();
+        let [_, kind, _, mode, _, file, start, end] = words[..] else { panic!("{line}") };
         let inode = file.rsplit(':').next().unwrap();
-        pids.contains(&pid).then(|| format!("{kind} {mode} {inode} {start} {end}"))
+        Some(format!("{kind} {mode} {inode} {start} {end}"))
     };
-    locks.lines().filter_map(line).collect()
+    texts.flat_map(|text| text.lines().filter_map(lock).collect::<Vec<_>>()).collect()
 }
 
 /// SQLite holds locks on a file that it has mapped; CRIU alone loses those.
