@@ -212,7 +212,7 @@ fn every_row_about_the_network_out_is_here() {
 
 #[test]
 fn every_row_of_the_threat_list_is_here() {
-    let expected = (1..=13)
+    let expected = (1..=14)
         .map(|number| format!("P-R{number}"))
         .chain((1..=14).chain(16..=18).map(|number| format!("P-K{number}")))
         .chain((1..=6).map(|number| format!("P-F{number}")));
