@@ -284,11 +284,13 @@ async fn run_broken(act: Act, fault: Fault) -> bool {
     true
 }
 
-/// Side by side, since a start waits some seconds for a host that may recover.
+/// Side by side, since a start waits some seconds for a host that may recover. One act for each way in which the journal
+/// settles an operation, but merges: all acts would take minutes.
 #[tokio::test]
 async fn a_driver_that_stays_broken_over_a_start_leaves_nothing_half_made() {
+    let acts = [Act::Stop, Act::Hibernate, Act::Wake, Act::Restore, Act::Delete];
     let walks =
-        ACTS.into_iter().flat_map(|act| SEAMS.map(|seam| (act, seam))).map(|(act, seam)| async move {
+        acts.into_iter().flat_map(|act| SEAMS.map(|seam| (act, seam))).map(|(act, seam)| async move {
             let mut met = 0;
             for call in 0.. {
                 if !run_broken(act, Fault { seam, call, fails: Fails::FromThenOn }).await {
