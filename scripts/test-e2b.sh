@@ -135,25 +135,29 @@ install_cli() {
     (cd "$home/cli-$cli" && printf '{"private": true}' > package.json && npm install --silent --no-audit --no-fund "@e2b/cli@$cli")
 }
 
-# newer PACKAGE OURS NEWEST: tells of a release that nothing here is tested with.
-newer() {
-    [ -z "$3" ] || [ "$2" = "$3" ] || say "newer: $1 $3 is released, the newest that is tested is $2"
+# report_newer PACKAGE TESTED RELEASED: reports a release that is not tested here, or that the registry did not answer.
+report_newer() {
+    if [ -z "$3" ]; then
+        say "newer: could not find out the newest release of $1"
+    elif [ "$2" != "$3" ]; then
+        say "newer: $1 $3 is released, the newest that is tested is $2"
+    fi
 }
 
-# tell_of_newer: what was released since the versions above were chosen. Where nobody can be asked, nothing is said.
-tell_of_newer() {
+# report_newer_releases: of all clients, since the versions above were chosen.
+report_newer_releases() {
     local pypi name
     for name in e2b e2b-code-interpreter; do
         pypi=$("$home/pip/bin/pip" index versions "$name" 2>/dev/null | sed -n "1s/.*(\(.*\)).*/\1/p" || true)
         case $name in
-        e2b) newer "$name (PyPI)" "$newest_python" "$pypi" ;;
-        *) newer "$name (PyPI)" "$newest_interpreter_python" "$pypi" ;;
+        e2b) report_newer "$name (PyPI)" "$newest_python" "$pypi" ;;
+        *) report_newer "$name (PyPI)" "$newest_interpreter_python" "$pypi" ;;
         esac
     done
     command -v npm > /dev/null || return 0
-    newer "e2b (npm)" "$newest_npm" "$(npm view e2b version 2>/dev/null || true)"
-    newer "@e2b/code-interpreter (npm)" "$newest_interpreter_npm" "$(npm view @e2b/code-interpreter version 2>/dev/null || true)"
-    newer "@e2b/cli (npm)" "$newest_cli" "$(npm view @e2b/cli version 2>/dev/null || true)"
+    report_newer "e2b (npm)" "$newest_npm" "$(npm view e2b version 2>/dev/null || true)"
+    report_newer "@e2b/code-interpreter (npm)" "$newest_interpreter_npm" "$(npm view @e2b/code-interpreter version 2>/dev/null || true)"
+    report_newer "@e2b/cli (npm)" "$newest_cli" "$(npm view @e2b/cli version 2>/dev/null || true)"
 }
 
 mkdir -p "$results" "$home/interpreters/results"
@@ -169,7 +173,7 @@ for version in "${interpreters[@]}"; do
     jobs+=($!)
 done
 [ -z "$cli" ] || { install_cli & jobs+=($!); }
-[ -z "${BURROW_TEST_ALL:-}${UPDATE:-}" ] || tell_of_newer
+[ -z "${BURROW_TEST_ALL:-}${UPDATE:-}" ] || report_newer_releases
 for job in "${jobs[@]}"; do wait "$job"; done
 
 # === A daemon with the default image ===

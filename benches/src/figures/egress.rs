@@ -205,13 +205,7 @@ fn decisions() -> Result<Figure, BenchError> {
 fn policy(rules: &[String]) -> Result<Policy, BenchError> {
     let rules: Result<Vec<_>, _> = rules.iter().map(|rule| rule.parse()).collect();
     let rules = rules.map_err(|_| wrong("a rule is none"))?;
-    let policy = NetworkPolicy {
-        mode: NetworkMode::Allowlist,
-        rules,
-        sets: Vec::new(),
-        requests: Vec::new(),
-        deny: Vec::new(),
-    };
+    let policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, ..NetworkPolicy::closed() };
     let open = ["198.51.100.0/24".parse().map_err(|_| wrong("a range is none"))?];
     Policy::new(&policy, &BTreeMap::new(), &open).map_err(egress_error)
 }

@@ -116,12 +116,6 @@ async fn the_next_daemon_finds_what_was_attached(fixture: &dyn Fixture) {
 /// A policy with one rule.
 fn allowing(rule: &str) -> Policy {
     let rules = vec![rule.parse().expect("a rule")];
-    let policy = NetworkPolicy {
-        mode: NetworkMode::Allowlist,
-        rules,
-        sets: Vec::new(),
-        requests: Vec::new(),
-        deny: Vec::new(),
-    };
+    let policy = NetworkPolicy { mode: NetworkMode::Allowlist, rules, ..NetworkPolicy::closed() };
     Policy::new(&policy, &BTreeMap::new(), &[]).expect("a policy")
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A sandbox is sampled from the first question for its metrics until an hour after the last one, or until it no longer runs.
-//! One that nobody asks about costs nothing. Sampling is no use of a sandbox, and wakes none.
+//! Sandboxes whose metrics are never requested are not sampled. Sampling does not count as activity and wakes no sandbox.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -236,7 +236,7 @@ async fn keep_sampling(app: &Arc<App>, caller: &Caller, row: &SandboxRow, stats:
     }
 }
 
-/// Samples one run of a sandbox, until nobody wants it or the sandbox no longer runs.
+/// Samples a sandbox until it stops running, or until its metrics have not been requested for [`ASKED_MS`].
 async fn sample(app: &App, guest: &Guest, history: &History, mut before: MachineStats) {
     let row = guest.sandbox();
     let mut disk = app.engine.disk_used(guest).await.unwrap_or(0);

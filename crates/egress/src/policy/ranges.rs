@@ -36,7 +36,7 @@ pub enum AddressKind {
     Reserved,
     /// One of this host's own. Not told by the address alone.
     Own,
-    /// In a block that the sandbox's policy denies. Not told by the address alone.
+    /// In a block that the sandbox's policy denies. Depends on the policy, not only on the address.
     Denied,
 }
 

@@ -15,13 +15,7 @@ pub(super) const FOLDER: &str = "etc/apt/sources.list.d";
 pub(super) fn policy(texts: &[String]) -> NetworkPolicy {
     let hosts: BTreeSet<String> = texts.iter().flat_map(|text| hosts(text)).take(HOSTS_MAX).collect();
     let rules = hosts.iter().filter_map(|host| host.parse::<EgressRule>().ok()).collect();
-    NetworkPolicy {
-        mode: NetworkMode::Allowlist,
-        rules,
-        sets: Vec::new(),
-        requests: Vec::new(),
-        deny: Vec::new(),
-    }
+    NetworkPolicy { mode: NetworkMode::Allowlist, rules, ..NetworkPolicy::closed() }
 }
 
 fn hosts(text: &str) -> impl Iterator<Item = String> {

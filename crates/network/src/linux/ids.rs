@@ -34,13 +34,13 @@ static RANGES: LazyLock<Mutex<Ranges>> =
 #[derive(Debug)]
 pub struct HostIds {
     pub range: Arc<IdRange>,
-    /// A user namespace for idmapped mounts: it maps the ids on disk to the range, and the host's root to itself. What is
-    /// his on disk stays so, and is nobody's inside.
+    /// A user namespace for idmapped mounts: it maps the ids on disk to the range, and the host's root to itself. Files of
+    /// the host's root keep their owner, which has no id inside the sandbox.
     pub mounts: OwnedFd,
 }
 
 impl HostIds {
-    /// Reserves a range that nobody has. Blocks for a millisecond.
+    /// Reserves a free range. Blocks for a millisecond.
     pub fn reserve() -> Result<Self, SlotError> {
         let range = IdRange::reserve()?;
         let mounts = namespace::make_user(&format!("0 0 1\n{UID_BASE} {} {UID_COUNT}", range.base()))?;
@@ -48,7 +48,7 @@ impl HostIds {
     }
 }
 
-/// [`UID_COUNT`] uids of the host, and as many gids. Nobody else is given them until this is dropped.
+/// [`UID_COUNT`] uids of the host, and as many gids, reserved until this is dropped.
 #[derive(Debug)]
 pub struct IdRange {
     base: u32,

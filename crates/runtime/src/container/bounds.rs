@@ -1,9 +1,9 @@
 //! Bounds of the kernel that all sandboxes share.
 //!
-//! A few of the kernel's counts are kept per host, or per user of the host, rather than per cgroup or namespace. Where all
-//! sandboxes are the same users, one could use them up, and the agents of all others would fail; and one sandbox alone
-//! meets a bound that is meant for a whole user. What these counts stand for is memory that is charged to the cgroup of whoever uses it, so each sandbox's
-//! RAM limit bounds it already, and the shared bound can be raised out of reach. Only ever raised, never lowered.
+//! The kernel keeps a few counts per host, or per user of the host, rather than per cgroup or namespace. Where sandboxes share
+//! users, one sandbox could use them up, and the agents of all others would fail. And a single sandbox reaches a limit that
+//! is meant for a whole user. The counted objects are memory that is charged to the cgroup of the process that uses them, so
+//! the RAM limit of each sandbox bounds them already, and the shared limit can be raised. Limits are raised, never lowered.
 
 use std::fs;
 use std::io;

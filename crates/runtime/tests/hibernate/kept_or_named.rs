@@ -90,7 +90,7 @@ run(check)
 "#,
     ),
     (
-        "a Unix connection that nobody accepted, of a socket that is older than the one that listens",
+        "a Unix connection that was not accepted, whose client socket is older than the listening one",
         Kept,
         r#"
 a = socket.socket(socket.AF_UNIX)

@@ -10,12 +10,8 @@ use crate::dns::message::tests::{OPT, question};
 
 fn policy(mode: NetworkMode, rules: &[&str]) -> Policy {
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    Policy::new(
-        &NetworkPolicy { mode, rules, sets: Vec::new(), requests: Vec::new(), deny: Vec::new() },
-        &BTreeMap::new(),
-        &[],
-    )
-    .unwrap()
+    let policy = NetworkPolicy { mode, rules, ..NetworkPolicy::closed() };
+    Policy::new(&policy, &BTreeMap::new(), &[]).unwrap()
 }
 
 /// Code, number of answers, and whether it was denied.

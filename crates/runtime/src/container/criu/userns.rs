@@ -1,9 +1,9 @@
 //! Which ids of the host a machine has, in its images.
 //!
-//! CRIU writes the map of the machine's user namespace to an image, and gives what it restores the same map. Everything else
-//! in the images is numbered as inside. But a machine has other ids at each start, and several may be made of one dump. So a
-//! dump has the ids that the files have on disk, whoever made it, and a restore is shown another image in the place of that
-//! one: a mount, in a view of the files that only the restore has. The dump itself stays as it is.
+//! CRIU stores the uid map of the machine's user namespace in an image, and restores the same map. All other ids in the images
+//! are relative to that namespace. But each start of a machine has another uid range, and several machines may be restored
+//! from one dump. So every dump stores the ids that files have on disk. A restore reads a copy of this one image with its own
+//! range: the copy is mounted over the image in a private mount namespace, and the dump itself is not changed.
 
 #![expect(unsafe_code, reason = "leaving a shared file system view has no safe interface")]
 
@@ -97,7 +97,7 @@ pub(super) fn write_stored(images: BorrowedFd<'_>) -> io::Result<()> {
     File::from(openat(images, name.as_str(), flags, Mode::empty())?).write_all(&stored)
 }
 
-/// The name of the image. There is one: nobody inside can make another user namespace.
+/// The name of the image. There is exactly one: processes inside cannot create user namespaces.
 fn find(images: BorrowedFd<'_>) -> io::Result<String> {
     for entry in Dir::read_from(images)? {
         let entry = entry?;
